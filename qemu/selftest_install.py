@@ -147,13 +147,13 @@ done""")
 
 class Cases(unittest.TestCase):
     def test_each_case_is_in_one_boot(self):
-        planned = [name for boot in install.BOOTS for name in re.search(rf'^{boot}="([^"]*)"$', CASES, re.M)[1].split()]
+        planned = [name for boot in (*install.BOOTS, *install.UPGRADE) for name in re.search(rf'^{boot}="([^"]*)"$', CASES, re.M)[1].split()]
         self.assertEqual(sorted(planned), sorted(re.findall(r"^case_(\w+)\(\)", CASES, re.M)))
 
     def test_settings(self):
         """What cases.sh reads is what the host writes."""
         read = set(re.findall(r"\$\{?([A-Z][A-Z_]+)\b", CASES)) - {"PATH", "SECONDS"}
-        written = {"NIC", "OTHER_NIC", "FULL_DISK", "VERSION", "NEWER", *packages.others(RELEASE)}
+        written = {"NIC", "OTHER_NIC", "FULL_DISK", "VERSION", "NEWER", *packages.others(RELEASE), *map(str.upper, install.UPGRADE)}
         self.assertEqual(read, written)
 
     def test_last_boot_switches_off(self):

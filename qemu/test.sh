@@ -270,6 +270,8 @@ other_suites() (
 installed_on_disk() { step vm-install "$here/install/run" --kernel "$main"; }
 installed_by_dkms() {
 	step dkms "$here/install/dkms"
+	step vm-dkms-upgrade "$here/install/run" --kernel "$main" --upgrade "$clone/out/dkms" --out "$clone/out/install-dkms"
+	rm -rf "$clone/out/dkms/before" "$clone/out/dkms/after"
 	for series in 7.2 7.3; do
 		ko=$clone/out/dkms/$("$here/in-root.sh" "$here/kernel.py" ensure $series)/rxe_rs.ko
 		if [ -f "$ko" ]; then

@@ -21,7 +21,8 @@ device=/sys/class/infiniband/rxe0
 unit=rxe@$NIC.service
 
 # first: the packages and bad input. second: after the restart that a user does. third: after an upgrade, in place of rdma_rxe, and the removal.
-# fourth: after an installation that failed because the disk was full. secure: with Secure Boot.
+# fourth: after an installation that failed because the disk was full. secure: with Secure Boot. before and after: with the module of DKMS,
+# before and after an upgrade of the kernel.
 first="starts_as_installed refuses_another_release refuses_another_flavour recovers_from_half_an_installation recovers_from_a_killed_dpkg
 	says_that_there_is_no_module installs link_of_the_unit"
 second="boots_with_failing_links link_after_the_boot settings_after_the_boot rping_to_own_address failing_link_says_why upgrade_keeps_links
@@ -29,6 +30,8 @@ second="boots_with_failing_links link_after_the_boot settings_after_the_boot rpi
 third="newer_module_after_the_boot in_place_of_rdma_rxe requires_a_signature purge_leaves_no_file full_disk"
 fourth="boots_after_the_full_disk installs_after_the_full_disk purge_again_leaves_no_file"
 secure="secure_boot_is_on unsigned_module_is_refused foreign_key_is_refused signed_module_loads"
+before="runs_the_old_kernel link_of_dkms"
+after="runs_the_new_kernel link_of_dkms_again"
 
 fail() { echo "FAILED: $*"; exit 1; }
 
@@ -424,6 +427,23 @@ case_signed_module_loads() {
 	# Bit 13: a module without a valid signature was loaded.
 	is $(($(cat /proc/sys/kernel/tainted) >> 13 & 1)) 0 "the kernel's mark of unsigned modules"
 }
+
+case_runs_the_old_kernel() { is "$release" "$BEFORE" "the kernel"; }
+case_runs_the_new_kernel() {
+	is "$release" "$AFTER" "the kernel"
+	[ "$BEFORE" != "$AFTER" ] || fail "it is the old one"
+}
+
+# The unit and its file are from before the first boot: nobody has done anything but upgrade the kernel.
+case_link_of_dkms() {
+	is "$(systemctl is-system-running --wait)" running "the system"
+	has "$(modinfo -n rxe_rs)" "/lib/modules/$release/updates/dkms/rxe_rs.ko"
+	link_is rxe0 "$NIC"
+	is "$(cat $device/pkey_table)" "0 0xffff
+1 0x8001" "the P_Key table"
+	rping_both 20
+}
+case_link_of_dkms_again() { case_link_of_dkms; }
 
 if [ "$1" = --case ]; then
 	set -x

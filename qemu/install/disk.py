@@ -1,9 +1,12 @@
+#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 """The disks of a machine with an installed Debian 13: that of the system, its writable copy, and one with the files of a test.
 
 A system disk has what Debian's installer leaves on a small server: the packages of the priorities required and important, the kernel of
 backports with an initrd of initramfs-tools, systemd, ifupdown with DHCP, and the RDMA tools of Debian. It is in the cache folder; its name
 has a hash of what it was made from.
+
+disk.py TREE RELEASE FOLDER    writes such a disk of a tree that has these packages, and its kernel RELEASE, to FOLDER
 """
 import json
 import shutil
@@ -55,7 +58,7 @@ def system(info):
     # The kernel needs a newer linux-base than that of Debian 13.
     names = [*image.packages(HERE / "packages.txt"), f"linux-base/{image.DEBIAN}-backports", f"linux-image-{release}={version}"]
     base = image.IMAGES / f"installed-{image.digest(RECIPE, SIZE, json.dumps(SETTINGS), *names)}"
-    found = {"DISK": base / "disk.ext4", "VMLINUZ": base / "vmlinuz", "INITRD": base / "initrd.img"}
+    found = files(base)
     if base.exists():
         return found
     image.IMAGES.mkdir(parents=True, exist_ok=True)
@@ -63,21 +66,27 @@ def system(info):
     kernel.say(f"installing Debian 13 with Linux {release} on a disk (two minutes)")
     folder = image.IMAGES / "installed.tmp.d"
     bootstrap(folder, names, "important", "the test machine")
-    for path, text in SETTINGS.items():
-        (folder / path).write_text(text)
-    write(folder, base, release)
+    write(folder, base, release, SIZE)
     shutil.rmtree(folder)
     return found
 
 
-def write(folder, base, release):
+def files(base):
+    """The files of a system disk."""
+    return {"DISK": base / "disk.ext4", "VMLINUZ": base / "vmlinuz", "INITRD": base / "initrd.img"}
+
+
+def write(folder, base, release, size):
     """Writes the disk of a tree, and the files of its kernel, to the folder `base`."""
+    for path, text in SETTINGS.items():
+        (folder / path).write_text(text)
     part = base.with_suffix(".part")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir()
     shutil.copy(kernel.find_file(folder, f"boot/vmlinuz-{release}"), part / "vmlinuz")
     shutil.copy(kernel.find_file(folder, f"boot/initrd.img-{release}"), part / "initrd.img")
-    make_disk(folder, part / "disk.ext4", SIZE, LABEL)
+    (part / "release").write_text(release)
+    make_disk(folder, part / "disk.ext4", size, LABEL)
     part.rename(base)
 
 
@@ -127,3 +136,15 @@ def layer(below, path):
                     fail(job["error"])
                 tell("job-dismiss", {"id": arguments["job-id"]})
         tell("quit", {})
+
+
+def main():
+    tree, release, folder = sys.argv[1:]
+    folder = Path(folder).resolve()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    # With the compilers of DKMS.
+    write(Path(tree), folder, release, "12G")
+
+
+if __name__ == "__main__":
+    main()
