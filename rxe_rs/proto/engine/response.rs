@@ -333,6 +333,11 @@ impl Qp {
                         ResponseBody::Read { sent, .. } => self.read_psn(response.psn, sent),
                         ResponseBody::Atomic { .. } | ResponseBody::Done => response.psn,
                     };
+                    if !response.first_time {
+                        let tx = tx.unlimited();
+                        self.refuse_duplicate(now, psn, response.msn, backend, tx);
+                        continue;
+                    }
                     backend.count(Count::RemoteAccessError);
                     self.events.access_error = true;
                     self.nak_and_fail(psn, response.msn, NakCode::RemoteAccess, backend);
@@ -350,6 +355,29 @@ impl Qp {
             self.resp.closing = false;
         }
         Progress::Idle
+    }
+
+    /// Answers a duplicate of a READ (IBTA 9.7.5.1), which the oldest pending response is for, by a
+    /// NAK for `psn`, because the memory cannot be read any more.
+    ///
+    /// The consumer may use the memory for something else as soon as the peer has the data. The
+    /// peer ignores the NAK then, as it is for a PSN that has been acknowledged, and the connection
+    /// goes on. A peer that still waits for the data ends it. An ACK of later requests is not
+    /// replaced: it makes such a peer ask again.
+    #[cold]
+    fn refuse_duplicate(
+        &mut self,
+        now: Instant,
+        psn: Psn,
+        msn: Msn,
+        backend: &mut impl Backend,
+        tx: &mut impl Tx,
+    ) {
+        self.resp.pending.pop(backend.storage().pending);
+        if self.resp.ack.is_none() {
+            let nak = Syndrome::Nak(NakCode::RemoteAccess);
+            self.transmit_ack(now, psn, nak, msn, backend, tx);
+        }
     }
 
     /// Sends the pending ACK or NAK, if any (IBTA 9.7.5.1.2). False if it must be retried.

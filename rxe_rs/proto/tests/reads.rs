@@ -5,10 +5,13 @@
 use rxe_proto::engine::backend::Count;
 use rxe_proto::engine::wc::WcStatus;
 use rxe_proto::engine::wr::SendOp;
-use rxe_proto::ids::Mtu;
-use rxe_proto::sim::{seeds, wr, Link, Pair, REMOTE};
-use rxe_proto::wire::opcode::Operation;
+use rxe_proto::engine::State;
+use rxe_proto::ids::{Mtu, Qpn};
+use rxe_proto::sim::{seeds, wr, Link, Pair, REMOTE, RKEY};
+use rxe_proto::wire::opcode::{Opcode, Operation};
 use rxe_proto::wire::packet::Packet;
+use rxe_proto::wire::repr::Headers;
+use rxe_proto::wire::Bth;
 
 const MEMORY: usize = 1 << 18;
 const MTU: u32 = 1024;
@@ -183,5 +186,60 @@ fn slow_response() {
             "seed {seed}: {} packets",
             pair.packets_sent
         );
+    }
+}
+
+/// A requester that has its data invalidates the region, or has it deregistered. A duplicate of the
+/// READ that arrives afterwards, such as a probe, does not end the connection.
+#[test]
+fn duplicate_when_the_region_is_gone() {
+    let mut pair = reading(1, Link::PERFECT);
+    let psn = pair.qps[0].sq_psn();
+    pair.run(60 * MS);
+    assert_read(&pair, 1);
+    pair.hosts[1].invalid.set(true);
+    let bth = Bth::new(Opcode::rc(Operation::ReadRequest), Qpn::new(0x12), psn);
+    pair.inject(1, Headers::new(bth).reth(REMOTE, RKEY, LEN), &[]);
+    pair.transmit(1);
+    pair.run(60 * MS);
+    assert_eq!(pair.qps[1].state(), State::Rts);
+    assert_eq!(pair.qps[0].state(), State::Rts);
+    pair.hosts[1].invalid.set(false);
+    pair.post(0, wr(SendOp::Write, 2, 100), 0);
+    pair.run(60 * MS);
+    assert_eq!(pair.statuses(0).last(), Some(&(2, WcStatus::Success)));
+}
+
+/// The region is gone, and the requester has not got all of its data: it learns that from the
+/// answer to what it requests again, and need not wait until its retries are exhausted. Requests
+/// behind the READ may have been executed.
+#[test]
+fn lost_responses_when_the_region_is_gone() {
+    for (lost, behind) in [(1, 0), (64, 0), (1, 3), (64, 3)] {
+        let mut pair = reading(2, Link::PERFECT);
+        pair.run(60 * MS);
+        let first = pair.qps[0].sq_psn();
+        pair.post(0, wr(SendOp::Read, 2, LEN), 0);
+        for id in 0..behind {
+            pair.post(0, wr(SendOp::Write, 3 + id, 100), 0);
+        }
+        pair.transmit(0);
+        let end = pair.qps[0].sq_psn();
+        while pair.qps[1].rq_psn() != end {
+            assert!(pair.step());
+        }
+        pair.transmit(1);
+        let kept = PACKETS as i32 - lost;
+        pair.drop_chosen(|packet| packet.bth().psn.delta(first) >= kept);
+        pair.hosts[1].invalid.set(true);
+        pair.run(60 * MS);
+        let refused = Some((2, WcStatus::RemAccessErr));
+        assert_eq!(
+            pair.statuses(0).get(1).copied(),
+            refused,
+            "{lost} lost, {behind} behind"
+        );
+        assert_eq!(pair.hosts[0].counts[Count::Timeout], 0);
+        assert_eq!(pair.hosts[0].counts[Count::SuspectNak], 0);
     }
 }
