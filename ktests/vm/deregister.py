@@ -15,6 +15,7 @@ from pyverbs.wr import SGE
 import pyverbs.enums as e
 
 from lib import host, uverbs
+from lib.counters import counter
 from lib.ends import ACCESS, End, pair, pattern
 from lib.keys import ACCESS_, PAGE, TRANS, bind, page_buffer, rereg
 from lib.segments import add, remove
@@ -77,6 +78,25 @@ def test_written_by_peer(names):
         return lambda data: target.__setitem__(slice(None), data), lambda: target[:], mr.close
 
     ended_while_used(names, begin, e.IBV_WC_REM_ACCESS_ERR)
+
+
+def test_duplicate_read_afterwards(names):
+    """Deregisters regions as soon as they have been read, while the network delivers packets twice: a duplicate of a READ request that
+    arrives afterwards does not end the connection."""
+    a, b = pair(names)
+    _target, address = memory()
+    before = counter(names[2], "duplicate_request")
+    netdev = host.netdev("a")
+    host.shell('modprobe sch_netem; on a tc qdisc add dev "$1" root netem delay 3ms 3ms duplicate 50%', netdev)
+    try:
+        for _ in range(60):
+            mr = MR(b.pd, PAGE, ACCESS, address=address)
+            a.post(e.IBV_WR_RDMA_READ, a.sge(1000), remote=(address, mr.rkey))
+            a.complete()
+            mr.close()
+    finally:
+        host.shell('on a tc qdisc del dev "$1" root', netdev)
+    assert counter(names[2], "duplicate_request") >= before + 10, "hardly any duplicate arrived"
 
 
 def test_received(names):
