@@ -236,18 +236,32 @@ impl ResponseQueue {
         }
     }
 
-    /// Drops the pending responses that reach `psn` or are after it. Responses are in the order of
-    /// their PSNs, because each response to a duplicate calls this first.
-    pub(super) fn drop_from(&mut self, slots: &[PendingResponse], psn: Psn, mtu: u32) {
-        while let Some(response) = self.nth_back(slots, 0) {
-            if self.ends_before(slots, psn, mtu) {
-                break;
+    /// Replaces the pending response that `response` repeats, from a packet on that has been sent
+    /// already; false if there is none.
+    pub(super) fn repeat(
+        &mut self,
+        slots: &mut [PendingResponse],
+        response: PendingResponse,
+        mtu: u32,
+    ) -> bool {
+        let mut back = 0;
+        while let Some(at) = self.slot(slots, back) {
+            let Some(pending) = slots.get_mut(at) else {
+                return false;
+            };
+            if pending.last(mtu).is_before(response.psn) {
+                return false;
             }
-            if response.first_time {
-                self.first_time = self.first_time.saturating_sub(1);
+            if !response.psn.is_before(pending.psn) {
+                if pending.first_time {
+                    self.first_time = self.first_time.saturating_sub(1);
+                }
+                *pending = response;
+                return true;
             }
-            self.len = self.len.saturating_sub(1);
+            back = usize::saturating_add(back, 1);
         }
+        false
     }
 
     /// Moves the queue from the slots `from` to the slots `to`. What does not fit is dropped, the

@@ -189,6 +189,37 @@ fn slow_response() {
     }
 }
 
+/// A duplicate of a READ arrives while responses to later READs are pending, which the peer does
+/// not request again: a probe, because the responder is late. All of them are sent nevertheless.
+#[test]
+fn duplicate_before_pending_responses() {
+    for sent in [0, 1, 10, PACKETS, PACKETS + 6, 2 * PACKETS] {
+        let mut pair = reading(4, Link::PERFECT);
+        let psn = pair.qps[0].sq_psn();
+        for id in 2..6 {
+            pair.post(0, wr(SendOp::Read, id, LEN), 0);
+        }
+        pair.transmit(0);
+        let end = pair.qps[0].sq_psn();
+        while pair.qps[1].rq_psn() != end {
+            assert!(pair.step());
+        }
+        pair.transmit_packets(1, sent as usize);
+        let bth = Bth::new(Opcode::rc(Operation::ReadRequest), Qpn::new(0x12), psn);
+        pair.inject(1, Headers::new(bth).reth(REMOTE, RKEY, LEN), &[]);
+        pair.run(60 * MS);
+        let done = [1, 2, 3, 4, 5].map(|id| (id, WcStatus::Success));
+        assert_eq!(pair.statuses(0), done, "{sent} packets sent before");
+        // The first response twice, as far as it had been sent, and no other.
+        let twice = sent.min(PACKETS);
+        assert_eq!(
+            pair.packets_sent,
+            5 + 5 * PACKETS + if sent < PACKETS { twice } else { PACKETS },
+            "{sent} packets sent before"
+        );
+    }
+}
+
 /// A requester that has its data invalidates the region, or has it deregistered. A duplicate of the
 /// READ that arrives afterwards, such as a probe, does not end the connection.
 #[test]

@@ -239,40 +239,23 @@ impl Qp {
             }
         };
         self.resp.kept.learn_token(mark);
-        // A peer that retransmits a request also retransmits all later ones (IBTA 9.7.3), so
-        // the pending responses from here on would be sent twice, and the expected response would
-        // wait behind those that the peer drops. If this response is pending, no other is needed.
+        // A peer that retransmits a request also retransmits all later ones (IBTA 9.7.3), but one
+        // that probes does not. So the responses that are pending stay, in the order of their PSNs,
+        // and duplicates of their requests need no other.
         let mtu = self.attrs.mtu.bytes();
-        if self
-            .resp
-            .pending
-            .is_pending(backend.storage().pending, psn, mtu)
-        {
+        let resources = self.attrs.max_dest_rd_atomic;
+        let slots = backend.storage().pending;
+        let queue = &mut self.resp.pending;
+        if queue.is_pending(slots, psn, mtu) {
+            return;
+        }
+        // If one packet of many is requested, the remaining responses are still pending.
+        let is_probe = partial && !missing && !queue.ends_before(slots, psn, mtu);
+        if is_probe || (!missing && queue.repeat(slots, response, mtu)) {
             return;
         }
         // If there is no room, the peer retransmits the request.
-        let resources = self.attrs.max_dest_rd_atomic;
-        if missing {
-            self.resp
-                .pending
-                .insert(backend.storage().pending, response, resources, mtu);
-            return;
-        }
-        if partial
-            && !self
-                .resp
-                .pending
-                .ends_before(backend.storage().pending, psn, mtu)
-        {
-            // A probe: the peer requests a part only. The remaining responses are still pending.
-            return;
-        }
-        self.resp
-            .pending
-            .drop_from(backend.storage().pending, psn, mtu);
-        self.resp
-            .pending
-            .push(backend.storage().pending, response, resources);
+        queue.insert(slots, response, resources, mtu);
     }
 }
 
