@@ -284,20 +284,31 @@ class Images(Faked):
 
 
 class PartOfTheSource(Faked):
-    """What DKMS unpacks of the source: all of rust/, whose folders have the same names as those of which parts are left out."""
+    """What DKMS unpacks of the source: all of rust/, whose folders have the same names as those of which parts are left out; of the
+    architectures that of the machine, and x86, whose table of system calls all of them read."""
 
-    def test_files(self):
-        kept = ("Makefile", "drivers/net/Kconfig", "drivers/gpu/drm/drm.h", "net/Kconfig", "fs/Kconfig", "arch/x86/lib/copy.S", "arch/arm/Kconfig",
-                "rust/helpers/net/genetlink.c", "rust/helpers/drivers/one.c", "rust/kernel/fs/file.rs", "rust/helpers/arch/arm/one.h")
-        left_out = ("drivers/net/one.c", "drivers/gpu/drm/amd/one.h", "net/core/one.c", "fs/one.c", "sound/one.h", "arch/arm/lib/one.S",
-                    "Documentation/one.rst", "tools/perf/one", "tools/testing/one")
-        for name in (*kept, *left_out):
+    KEPT = ("Makefile", "drivers/net/Kconfig", "drivers/gpu/drm/drm.h", "net/Kconfig", "fs/Kconfig", "arch/arm64/Kconfig", "arch/riscv/Kconfig",
+            "arch/x86/entry/syscalls/syscall_32.tbl", "rust/helpers/net/genetlink.c", "rust/helpers/drivers/one.c", "rust/kernel/fs/file.rs",
+            "rust/helpers/arch/arm/one.h")
+    LEFT_OUT = ("drivers/net/one.c", "drivers/gpu/drm/amd/one.h", "net/core/one.c", "fs/one.c", "sound/one.h", "arch/riscv/lib/one.S",
+                "Documentation/one.rst", "tools/perf/one", "tools/testing/one")
+
+    def unpacked(self, *more):
+        for name in (*self.KEPT, *self.LEFT_OUT, *more):
             (self.folder / "linux-source-7.3" / name).parent.mkdir(parents=True, exist_ok=True)
             (self.folder / "linux-source-7.3" / name).touch()
         subprocess.run(["tar", "-cJf", self.folder / "source.tar.xz", "-C", self.folder, "linux-source-7.3"], check=True)
         subprocess.run([kernel.TREE_SCRIPT, "unpack", self.folder / "source.tar.xz", self.folder / "tree"], check=True)
         tree = self.folder / "tree"
-        self.assertEqual(sorted(str(path.relative_to(tree)) for path in tree.rglob("*") if path.is_file()), sorted(kept))
+        return sorted(str(path.relative_to(tree)) for path in tree.rglob("*") if path.is_file())
+
+    def test_files(self):
+        self.fake("uname", "echo x86_64")
+        self.assertEqual(self.unpacked("arch/arm64/lib/copy.S"), sorted(self.KEPT))
+
+    def test_files_on_arm64(self):
+        self.fake("uname", "echo aarch64")
+        self.assertEqual(self.unpacked("arch/arm64/lib/copy.S"), sorted([*self.KEPT, "arch/arm64/lib/copy.S"]))
 
 
 class Compilers(Faked):
@@ -316,6 +327,10 @@ class Compilers(Faked):
         for built_by, gcc in (("gcc-14 (Debian 14.2.0-19) 14.2.0", "gcc-14"), ("x86_64-linux-gnu-gcc-16 (Debian 16.2.0-4) 16.2.0", "gcc-16"),
                               ("", "gcc-14")):
             self.assertEqual(self.selected(built_by), [f"CC={gcc}", f"HOSTCC={gcc}"])
+
+    def test_native_on_arm64(self):
+        self.fake("uname", "echo aarch64")
+        self.assertEqual(self.selected("aarch64-linux-gnu-gcc-14 (Debian 14.2.0-19) 14.2.0", "7.2.12+deb13-arm64"), ["CC=gcc-14", "HOSTCC=gcc-14"])
 
     def test_cross(self):
         self.assertEqual(self.selected("aarch64-linux-gnu-gcc-15 (Debian 15.1.0-1) 15.1.0", "7.2.12+deb13-arm64"),
