@@ -332,6 +332,17 @@ class Program(unittest.TestCase):
             variable = bench.variable_of(f"rxe_rs+{name}").removesuffix("=1\n")
             self.assertIn(f"${{{variable}:", (BENCH / "turn.sh").read_text())
 
+    def test_wrong_options(self):
+        """Each is refused with a line that names it, before a machine is booted."""
+        for wrong, message in ((["--points", "send_bw.1M.poll", "speed.*"], "no such point: speed.*; "),
+                               (["--quick", "--points", "send_bw.256K.poll"], "no such point: send_bw.256K.poll; "),
+                               (["--rounds", "0"], "a number of rounds is at least 1: 0"),
+                               (["--compare", "/nonexistent"], "cannot read the earlier result /nonexistent: "),
+                               (["--compare", str(BENCH / "bench")], f"cannot read the earlier result {BENCH}/bench: "),
+                               (["--drivers", "rxe_rs,fast"], "no such driver: fast")):
+            done = subprocess.run([BENCH / "bench", *wrong], capture_output=True, text=True)
+            self.assertEqual((done.returncode, message in done.stderr.splitlines()[-1]), (2, True), (wrong, done.stderr))
+
 
 if __name__ == "__main__":
     unittest.main()
