@@ -170,7 +170,12 @@ impl Qp {
                 }
             }
             Syndrome::Nak(code) => {
-                if self.acknowledge(now, psn, backend) == Acked::ResponseMissing {
+                let missing = self.acknowledge(now, psn, backend) == Acked::ResponseMissing;
+                // A NAK for the oldest request itself, a READ, ends it, even if responses before
+                // the refused one were lost: the responder answers no more requests.
+                let oldest = backend.send_wqe(self.req.una);
+                let refused = oldest.is_some_and(|wqe| !wqe.psns.last.is_before(psn));
+                if missing && !refused {
                     return self.implied_nak(now, Some(psn), backend);
                 }
                 let status = match code {

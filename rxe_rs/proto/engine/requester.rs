@@ -323,6 +323,8 @@ impl Qp {
             // UC has no acknowledgements that would open a window.
             let window_full = self.req.in_flight() >= self.req.window.limit();
             if self.service == Service::Rc && window_full && !self.req.is_repeating() {
+                // It waits for acknowledgements, not for a page any more.
+                self.req.fault_pending = false;
                 return self.request_ack(now, produced, backend, tx);
             }
             let Some(wqe) = backend.send_wqe(self.req.cur).map(|wqe| *wqe) else {

@@ -77,6 +77,9 @@ pub(super) struct Responder {
     pub(super) pending: ResponseQueue,
     /// ACK or NAK to send after all pending responses.
     pub(super) ack: Option<(Psn, Syndrome)>,
+    /// What an ACK names: the newest executed packet of a SEND or WRITE, and the MSN then. Only its
+    /// response acknowledges a READ or ATOMIC.
+    pub(super) acknowledgeable: (Psn, Msn),
     /// The ACK has let requests go first: it is not to wait again.
     pub(super) ack_postponed: bool,
     /// Whether the ACK waits for a reply of the consumer.
@@ -134,6 +137,7 @@ impl Responder {
             recv: None,
             pending: ResponseQueue::new(),
             ack: None,
+            acknowledgeable: (Psn::new(0), Msn::new(0)),
             ack_postponed: false,
             delayed_ack: DelayedAck::new(),
             closing: false,
@@ -153,6 +157,7 @@ impl Responder {
     pub(super) fn expect(&mut self, psn: Psn) {
         let ahead = psn.wrapping_add(0u32.wrapping_sub(self.epsn.get()));
         self.advance(ahead.get());
+        self.acknowledgeable = (psn.prev(), self.msn);
     }
 
     /// Drops all pending responses, ACKs and NAKs.
@@ -199,7 +204,11 @@ impl Qp {
             Ok(()) => {
                 self.resp.nak_state = NakState::None;
                 self.resp.kept.learn(mark);
-                if bth.ack_req && !takes_resource(packet.opcode().operation()) {
+                let takes_resource = takes_resource(packet.opcode().operation());
+                if !takes_resource {
+                    self.resp.acknowledgeable = (self.resp.epsn.prev(), self.resp.msn);
+                }
+                if bth.ack_req && !takes_resource {
                     let ack = Syndrome::Ack {
                         credits: NO_CREDITS,
                     };

@@ -377,7 +377,8 @@ impl Qp {
     /// The consumer may use the memory for something else as soon as the peer has the data. The
     /// peer ignores the NAK then, as it is for a PSN that has been acknowledged, and the connection
     /// goes on. A peer that still waits for the data ends it. An ACK of later requests is not
-    /// replaced: it makes such a peer ask again.
+    /// replaced: it makes such a peer ask again, and so do the rest of the response to a later
+    /// READ, in the midst of which rdma_rxe would take the NAK for that READ's.
     #[cold]
     fn refuse_duplicate(
         &mut self,
@@ -387,8 +388,11 @@ impl Qp {
         backend: &mut impl Backend,
         tx: &mut impl Tx,
     ) {
-        self.resp.pending.pop(backend.storage().pending);
-        if self.resp.ack.is_none() {
+        let slots = backend.storage().pending;
+        self.resp.pending.pop(slots);
+        let next = self.resp.pending.front(slots).map(|next| next.body);
+        let amid_read = matches!(next, Some(ResponseBody::Read { sent: 1.., .. }));
+        if self.resp.ack.is_none() && !amid_read {
             let nak = Syndrome::Nak(NakCode::RemoteAccess);
             self.transmit_ack(now, psn, nak, msn, backend, tx);
         }
@@ -400,12 +404,14 @@ impl Qp {
             return true;
         };
         // An ACK names the newest executed request, not the one with the AckReq bit: all responses
-        // up to it have been sent, and the MSN must match (`completer/validate.rs` checks it).
-        let psn = match syndrome {
-            Syndrome::Ack { .. } => self.resp.epsn.prev(),
-            _ => psn,
+        // up to it have been sent, and the MSN must match (`completer/validate.rs` checks it). It
+        // does not name a READ or ATOMIC behind that, whose response may have been lost: to
+        // rdma_rxe an ACK for a READ of one packet completes it.
+        let (psn, msn) = match syndrome {
+            Syndrome::Ack { .. } => self.resp.acknowledgeable,
+            _ => (psn, self.resp.msn),
         };
-        self.transmit_ack(now, psn, syndrome, self.resp.msn, backend, tx)
+        self.transmit_ack(now, psn, syndrome, msn, backend, tx)
     }
 
     /// Sends the pending ACK for the requests before a READ whose data waits for pacing, with the

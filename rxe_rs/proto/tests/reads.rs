@@ -6,8 +6,9 @@ use rxe_proto::engine::backend::Count;
 use rxe_proto::engine::wc::WcStatus;
 use rxe_proto::engine::wr::SendOp;
 use rxe_proto::engine::State;
-use rxe_proto::ids::{Mtu, Qpn};
-use rxe_proto::sim::{seeds, wr, Link, Pair, REMOTE, RKEY};
+use rxe_proto::ids::{Mtu, Psn, Qpn};
+use rxe_proto::sim::{seeds, set_remote, wr, Link, Pair, PAGE, REMOTE, RKEY};
+use rxe_proto::wire::aeth::Syndrome;
 use rxe_proto::wire::opcode::{Opcode, Operation};
 use rxe_proto::wire::packet::Packet;
 use rxe_proto::wire::repr::Headers;
@@ -273,4 +274,153 @@ fn lost_responses_when_the_region_is_gone() {
         assert_eq!(pair.hosts[0].counts[Count::Timeout], 0);
         assert_eq!(pair.hosts[0].counts[Count::SuspectNak], 0);
     }
+}
+
+/// Sends requests of side 0 and has side 1 execute them, without responses.
+fn execute(pair: &mut Pair) {
+    pair.transmit(0);
+    let end = pair.qps[0].sq_psn();
+    while pair.qps[1].rq_psn() != end {
+        assert!(pair.step());
+    }
+}
+
+/// Two READs, 2 and 3, of each of which a response is lost: the first loss shows that the peer keeps
+/// packets.
+fn lose_responses(pair: &mut Pair) {
+    for id in [2, 3] {
+        pair.post(0, wr(SendOp::Read, id, LEN), 0);
+        execute(pair);
+        let psn = pair.qps[0].sq_psn();
+        pair.transmit(1);
+        pair.drop_chosen(|packet| packet.bth().psn.delta(psn) == -9);
+        pair.run(60 * MS);
+    }
+}
+
+/// PSN, MSN and syndrome of each ACK and NAK in flight.
+fn acknowledgements(pair: &Pair) -> Vec<(Psn, u32, Syndrome)> {
+    pair.packets_in_flight()
+        .filter_map(|udp| Packet::parse(udp, udp.len()).ok())
+        .filter(|packet| packet.opcode().operation() == Operation::Acknowledge)
+        .filter_map(|packet| packet.aeth().map(|aeth| (packet.bth().psn, aeth)))
+        .map(|(psn, aeth)| (psn, aeth.msn().get(), aeth.syndrome()))
+        .collect()
+}
+
+/// The response to a READ or ATOMIC is lost with the ACK of the WRITE before it, and the WRITE
+/// arrives again. The ACK names the WRITE: with the PSN of the READ it would tell rdma_rxe that the
+/// READ is complete, without its data.
+#[test]
+fn ack_of_a_duplicate_names_no_read() {
+    for (op, len, count) in [
+        (SendOp::Read, 100, 1),
+        (SendOp::Read, 100, 3),
+        (SendOp::Read, 3 * MTU, 1),
+        (SendOp::FetchAdd, 8, 1),
+        (SendOp::AtomicWrite, 8, 2),
+    ] {
+        let mut pair = reading(3, Link::PERFECT);
+        pair.run(60 * MS);
+        let psn = pair.qps[0].sq_psn();
+        pair.post(0, wr(SendOp::Write, 2, 100), 0);
+        for id in 0..count {
+            pair.post(0, wr(op, 3 + id, len), 0);
+        }
+        execute(&mut pair);
+        pair.transmit(1);
+        pair.drop_in_flight();
+        let mut bth = Bth::new(Opcode::rc(Operation::WriteOnly), Qpn::new(0x12), psn);
+        bth.ack_req = true;
+        pair.inject(1, Headers::new(bth).reth(REMOTE, RKEY, 100), &[0; 100]);
+        pair.transmit(1);
+        let credits = 0x1f;
+        let ack = (psn, 2, Syndrome::Ack { credits });
+        assert_eq!(
+            acknowledgements(&pair),
+            [ack],
+            "{count} {op:?} of {len} bytes"
+        );
+        pair.run(60 * MS);
+        let all = 1 + 1 + count as usize;
+        assert_eq!(pair.hosts[0].sent.len(), all, "{op:?}");
+        assert!(pair
+            .statuses(0)
+            .iter()
+            .all(|(_, s)| *s == WcStatus::Success));
+    }
+}
+
+/// A READ is repeated whose memory is gone, in the midst of the response to a later one. A NAK there
+/// would be taken by rdma_rxe for the later READ's.
+#[test]
+fn no_nak_amid_a_response() {
+    for sent in [0, 1, 30] {
+        let mut pair = reading(5, Link::PERFECT);
+        let psn = pair.qps[0].sq_psn();
+        pair.run(60 * MS);
+        let mut later = wr(SendOp::Read, 2, LEN);
+        set_remote(&mut later, REMOTE + u64::from(LEN));
+        pair.post(0, later, 0);
+        execute(&mut pair);
+        pair.transmit_packets(1, sent);
+        pair.hosts[1].grant_from = REMOTE as usize + LEN as usize;
+        let bth = Bth::new(Opcode::rc(Operation::ReadRequest), Qpn::new(0x12), psn);
+        pair.inject(1, Headers::new(bth).reth(REMOTE, RKEY, LEN), &[]);
+        pair.transmit(1);
+        let naks = acknowledgements(&pair).len();
+        assert_eq!(naks, usize::from(sent == 0), "{sent} packets sent before");
+        pair.run(60 * MS);
+        assert_eq!(pair.statuses(0).last(), Some(&(2, WcStatus::Success)));
+    }
+}
+
+/// A region is invalidated while its READ is answered, and responses before the refused one are
+/// lost. The NAK for the READ ends it: the responder answers no more requests.
+#[test]
+fn refused_amid_lost_responses() {
+    let mut pair = reading(6, Link::PERFECT);
+    let psn = pair.qps[0].sq_psn();
+    execute(&mut pair);
+    pair.transmit_packets(1, 7);
+    pair.hosts[1].invalid.set(true);
+    pair.transmit(1);
+    assert_eq!(pair.qps[1].state(), State::Err);
+    assert_eq!(
+        pair.drop_chosen(|packet| [5, 6].contains(&packet.bth().psn.delta(psn))),
+        2
+    );
+    pair.run(600 * MS);
+    assert_eq!(pair.statuses(0), [(1, WcStatus::RemAccessErr)]);
+    assert_eq!(pair.hosts[0].counts[Count::Timeout], 0);
+}
+
+/// A WRITE waits for a page of its own memory behind a READ of which a response is lost, so that
+/// the window closes. When the page is there the WRITE waits for the READ, not for the page: if the
+/// peer is gone, the retries end.
+#[test]
+fn peer_gone_behind_a_page_fault() {
+    let mut pair = reading(7, Link::PERFECT);
+    pair.run(60 * MS);
+    lose_responses(&mut pair);
+    let psn = pair.qps[0].sq_psn();
+    pair.post(0, wr(SendOp::Read, 4, LEN), 0);
+    pair.hosts[0]
+        .absent
+        .get_mut()
+        .insert(2 * LEN as usize / PAGE);
+    pair.post(0, wr(SendOp::Write, 5, 100), 2 * LEN as usize);
+    pair.transmit(0);
+    while pair.qps[1].rq_psn() != psn.wrapping_add(PACKETS as u32) {
+        assert!(pair.step());
+    }
+    pair.transmit(1);
+    assert_eq!(pair.drop_chosen(|packet| packet.bth().psn == psn), 1);
+    while pair.packets_in_flight().next().is_some() {
+        assert!(pair.step());
+    }
+    pair.link.loss = 1.0;
+    pair.run(4000 * MS);
+    let gone = Some((4, WcStatus::RetryExcErr));
+    assert_eq!(pair.statuses(0).get(3).copied(), gone);
 }

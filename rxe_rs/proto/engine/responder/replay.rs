@@ -120,14 +120,14 @@ impl Qp {
             if self.gso.on_duplicate(now, psn) {
                 backend.count(Count::GsoFallback);
             }
-            // One ACK of the newest request acknowledges all before it.
+            // One ACK of the newest SEND or WRITE acknowledges all before it.
             let wanted = packet.bth().ack_req || packet.opcode().ends_message();
             if !wanted {
                 return;
             }
             self.resp.delayed_ack.release();
             if self.resp.ack.is_none() {
-                let newest = Psn::new(self.resp.epsn.get().wrapping_sub(1));
+                let (newest, _) = self.resp.acknowledgeable;
                 self.resp.ack = Some((
                     newest,
                     Syndrome::Ack {
