@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: GPL-2.0
 """Address handles of libraries that do not know their numbers, such as librxe before rdma-core 39: the response to the creation of one has no
-room for a number, and requests contain the address vector. Requests are written to the send queue directly.
+room for a number, and requests contain the address vector. Requests are written to the send queue directly. Also handles whose route goes.
 """
+import contextlib
 import ctypes
 import struct
 
+from pyverbs.addr import AH, AHAttr, GlobalRoute
 from pyverbs.pd import PD
 from pyverbs.qp import QPAttr
 import pyverbs.enums as e
 
-from lib import rings, uverbs
-from lib.ends import QKEY, datagram_pair
+from lib import host, rings, uverbs
+from lib.counters import counter
+from lib.ends import QKEY, datagram, datagram_pair, soon
 from lib.libibverbs import pointer_of
 
 # Of `struct ibv_qp`.
@@ -113,3 +116,37 @@ def test_many_vectors(names):
         sender.refused(flow_label=label)
     for handle in handles.values():
         uverbs.destroy_ah(sender.fd, handle)
+
+
+@contextlib.contextmanager
+def second_addresses():
+    """Both devices have another address; yields the indexes of their GIDs."""
+    each = 'for n in a b; do on $n ip addr "$1" "10.79.0.$(number $n)/24" dev v$n || [ "$1" = del ]; done'
+    host.shell(each, "add")
+    try:
+        yield [int(host.gid_index(host.device(node), f"10.79.0.{number}")) for node, number in host.NODES.items()]
+    finally:
+        host.shell(each, "del")
+
+
+def test_route_goes(names):
+    """Datagrams without a route are lost, and others of the same queue pair do not wait for it: the address from which a handle sends is
+    deleted."""
+    a, b, stays = datagram_pair(names)
+    with second_addresses() as (sgid_index, dgid_index):
+        route = GlobalRoute(dgid=b.ctx.query_gid(1, dgid_index), sgid_index=sgid_index, hop_limit=64)
+        goes = AH(a.pd, attr=AHAttr(gr=route, is_global=1, port_num=1))
+        for number in range(2):
+            b.recv(b.sge(4096))
+            datagram(a, b, goes, number)
+            a.complete()
+            if number == 0:
+                b.complete()
+                # The handle keeps the entry of the GID table.
+                host.shell("on a ip addr del 10.79.0.1/24 dev va")
+                lost = counter(names[0], "send_err")
+        datagram(a, b, stays, 2)
+        a.complete()
+        b.complete()
+        soon(lambda: counter(names[0], "send_err") == lost + 1)
+        goes.close()

@@ -448,15 +448,19 @@ impl Crc for KernelCrc {
     }
 }
 
-/// Converts the result of adding a packet for the engine.
+/// Converts the result of adding a packet for the engine. Without a route the packet is lost, and
+/// counted as an error: the route may come back, but other packets do not wait for it.
 #[inline]
-fn tx_fault<E>(result: Result<(), TxError<Option<E>>>) -> Result<(), TxFault<E>> {
+fn sent<E>(ctx: &QpCtx, result: Result<(), TxError<Option<E>>>) -> Result<(), TxFault<E>> {
     match result {
         Ok(()) => Ok(()),
         Err(TxError::Fill(Some(e))) => Err(TxFault::Fill(e)),
         Err(TxError::Fill(None)) => Err(TxFault::Unreachable),
-        // The route may come back: to the protocol this is a lost packet.
-        Err(TxError::NoMemory | TxError::NoRoute | TxError::Full) => Err(TxFault::Busy),
+        Err(TxError::NoRoute) => {
+            ctx.dev.counters.traffic(Traffic::TxErrors, 1);
+            Ok(())
+        }
+        Err(TxError::NoMemory | TxError::Full) => Err(TxFault::Busy),
         Err(TxError::TooLong) => Err(TxFault::Unreachable),
     }
 }
@@ -553,7 +557,7 @@ impl Tx for BatchTx<'_, '_> {
         };
         let class = headers.is_cnp().then_some(CNP_TRAFFIC_CLASS);
         let len = padded.wrapping_add(ICRC_BYTES);
-        tx_fault(self.batch.packet(flow, class, len, write))
+        sent(self.ctx, self.batch.packet(flow, class, len, write))
     }
 
     #[inline]
@@ -593,7 +597,10 @@ impl Tx for BatchTx<'_, '_> {
             rest.fill(0);
             Ok(())
         };
-        tx_fault(self.batch.whole(flow, len, (count, self.mtu), write))
+        sent(
+            self.ctx,
+            self.batch.whole(flow, len, (count, self.mtu), write),
+        )
     }
 
     #[inline]
@@ -626,7 +633,7 @@ impl Tx for BatchTx<'_, '_> {
             put(rest, &Reference::MARK).map(|_| ()).ok_or(None)
         };
         let stands_for = (count, reference.len);
-        tx_fault(self.batch.single(flow, len, stands_for, write))
+        sent(self.ctx, self.batch.single(flow, len, stands_for, write))
     }
 
     #[inline]
