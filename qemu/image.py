@@ -191,9 +191,10 @@ def initramfs(base, files, busybox="/bin/busybox"):
     return target
 
 
-def ensure(series, suite=DEBIAN, lockdep=False, more=()):
+def ensure(series, suite=DEBIAN, lockdep=False, more=(), container=None):
     """Prepares the files that a machine with the kernel of `series` and the programs of a Debian suite (and `more` packages) boots from;
-    `lockdep`: with the kernel of that name of kernel_build.py in place of the stock one."""
+    `lockdep`: with the kernel of that name of kernel_build.py in place of the stock one; `container`: a Debian suite, whose root file system
+    is a further disk of the machine."""
     info = kernel.ensure(series)
     if lockdep:
         kernel_build.ensure(info["series"], "lockdep")
@@ -203,6 +204,8 @@ def ensure(series, suite=DEBIAN, lockdep=False, more=()):
         os.environ.setdefault("PATH", "/usr/sbin:/usr/bin")
         architecture = kernel.architecture(info["series"])
         boot = {**kernel.paths(info), "ROOTFS": rootfs(suite, more, architecture)}
+        if container:
+            boot["CONTAINER"] = rootfs(container, architecture=architecture)
         if not lockdep:
             # The image first: modules_image() runs depmod, whose result boot_modules() needs.
             modules, share = modules_image(info), share_of(boot["TREE"])

@@ -129,6 +129,9 @@ class Machine:
             "-drive", f"{drive},id=mods,file={boot['MODULES_IMAGE']}", "-device", "virtio-blk-pci,drive=mods",
             *self.share.options, "-device", "virtio-rng-pci",
         ]
+        if "CONTAINER" in boot:
+            # The third disk, /dev/vdc.
+            command += ["-drive", f"{drive},id=container,file={boot['CONTAINER']}", "-device", "virtio-blk-pci,drive=container"]
         for number, (netdev, mac) in enumerate(networks):
             one_queue = ",mq=off" if nic.startswith("virtio") else ""
             command += ["-netdev", f"{netdev},id=n{number}", "-device", f"{nic},netdev=n{number},mac={mac}{one_queue}"]

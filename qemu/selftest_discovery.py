@@ -88,6 +88,11 @@ class Files(unittest.TestCase):
         self.assertLess(len(old), len(new))
         self.assertEqual([suite.expected(name) for name in ("7.2-cloud", "7.2-rt", "7.3-cloud")], [old, old, new])
 
+    def test_root_file_systems(self):
+        """That of the machine, and that of a disk for containers."""
+        found = {name: (suite.debian, suite.container) for name in ("podman", "pyverbs-44") for suite in [discovery.Suite(name)]}
+        self.assertEqual(found, {"podman": (None, "bookworm"), "pyverbs-44": ("bookworm", None)})
+
     def test_names_are_unique(self):
         names = [t.name for t in discovery.all_tests()]
         self.assertEqual(len(names), len(set(names)))

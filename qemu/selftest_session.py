@@ -185,6 +185,19 @@ class Processors(unittest.TestCase):
             self.assertEqual(machine.probe_kvm({"SERIES": "7.3-arm64"}), (False, "the processor is of another architecture"))
 
 
+class Disks(Sessions):
+    def test_disk_for_containers(self):
+        """It is the third one, and only there if the suite names it."""
+        files = {name: self.folder / name for name in ("VMLINUZ", "INITRD", "ROOTFS", "MODULES_IMAGE")}
+        boot = {"SERIES": "7.3", "SHARE": "9p", **files}
+        for more, disks in (({}, ["ROOTFS", "MODULES_IMAGE"]), ({"CONTAINER": self.folder / "CONTAINER"}, ["ROOTFS", "MODULES_IMAGE", "CONTAINER"])):
+            with mock.patch.object(subprocess, "Popen") as started:
+                machine.Machine("a", boot | more, self.folder, self.folder, False, 1, 512).errors.close()
+            drives = [word for word in started.call_args.args[0] if "if=none" in word]
+            self.assertEqual([drive.rsplit("/", 1)[1] for drive in drives], disks)
+            self.assertTrue(all("readonly=on" in drive for drive in drives))
+
+
 class SharedFolder(Sessions):
     def shared(self, kind, program="exec sleep 60"):
         """The shared folder of a machine, with a program in place of virtiofsd."""

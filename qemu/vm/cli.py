@@ -264,6 +264,7 @@ def main(usage):
     import machine
     suite = Suite(options.suite) if options.suite else None
     debian, more = suite and suite.debian or image.DEBIAN, suite.packages if suite else ()
+    container = suite.container if suite else None
     if options.uml:
         from uml import machine as uml_machine
         if options.topology != "netns":
@@ -271,7 +272,7 @@ def main(usage):
         boot = uml_machine.ensure(options.kernel, debian, options.debug, more)
         kvm, why = True, None
     else:
-        boot = image.ensure(options.kernel, debian, lockdep=options.debug, more=more)
+        boot = image.ensure(options.kernel, debian, lockdep=options.debug, more=more, container=container)
         kvm, why = machine.probe_kvm(boot)
     if options.kernel_b:
         if options.topology != "two":

@@ -113,16 +113,17 @@ def all_tests(folder=TESTS):
 class Suite:
     """A test suite of another project, described by a file of ktests/suites. Comments at its start are its properties: `timeout`, the time
     limit of a case in seconds; `memory` of the machine in MiB; `source`, folders of the kernel's source tree that are shared with the
-    machine; `debian`, the Debian suite of the machine; `packages`, further packages in it; `needs: crates`, if it runs the programs of
-    build-crates.py; `wheels`, Python packages from PyPI that are shared with the machine in /share/wheels."""
+    machine; `debian`, the Debian suite of the machine; `packages`, further packages in it; `container`, a Debian suite whose root file system
+    is a disk of the machine, /dev/vdc, with QEMU; `needs: crates`, if it runs the programs of build-crates.py; `wheels`, Python packages from
+    PyPI that are shared with the machine in /share/wheels."""
 
     def __init__(self, name):
         self.path = CLONE / "ktests/suites" / f"{name}.suite"
         if not self.path.is_file():
             sys.exit(f"error: no suite {name}; there are {', '.join(p.stem for p in sorted(self.path.parent.glob('*.suite')))}")
-        found = dict(re.findall(r"^#\s*(timeout|memory|source|debian|packages|needs|wheels):\s*(.+)", self.path.read_text(), re.M))
+        found = dict(re.findall(r"^#\s*(timeout|memory|source|debian|packages|container|needs|wheels):\s*(.+)", self.path.read_text(), re.M))
         self.seconds, self.memory, self.source = int(found.get("timeout", 60)), int(found.get("memory", 1536)), found.get("source")
-        self.debian, self.packages = found.get("debian"), found.get("packages", "").split()
+        self.debian, self.packages, self.container = found.get("debian"), found.get("packages", "").split(), found.get("container")
         self.needs, self.wheels = tuple(found.get("needs", "").split()), found.get("wheels", "").split()
 
     def expected(self, series):
