@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0
 """Tests rxe-ci with the machines that ci-machine.py made. Needs QEMU, so it runs inside the toolchain root. KERNEL: the series of the kernel.
 
-Ci        commands in one machine and in two, statuses, a kernel panic: a step of `make test`
+Ci        commands in one machine and in two, statuses, a kernel panic, the time to the first command, a host without a network and a user
+          other than root: a step of `make test`
 Uml       the same in User Mode Linux, where they take less time, and some more: a step of `make test-suites`
 Crates    the tests of Rust crates that build-crates.py has built, and of two of their examples: a step of `make test-suites`
 """
+import ctypes
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -23,6 +26,17 @@ PROGRAM = CLONE / "out/tools/rxe-ci"
 # Emulated machines beside another job need more time.
 BOOT_SECONDS = 300
 COMMAND_SECONDS = 150
+# The first command of a run has ended after this time on a host that has nothing else to do.
+FIRST_COMMAND_SECONDS = 30
+# How often that may be tried: another job of the host can be in the way of one run.
+TRIES = 3
+# The processor time of a calibration.
+SPIN_SECONDS = 0.5
+# A user that is not root, owns nothing, and has no capabilities nor a way to get some.
+NOBODY = 65534
+UNPRIVILEGED = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--no-new-privs", "--inh-caps=-all", "--bounding-set=-all")
+MS_RDONLY, MS_REMOUNT, MS_BIND = 1, 32, 4096
+MNT_DETACH = 2
 # Lines in each direction.
 MUCH = 100000
 
@@ -95,6 +109,14 @@ wait $server
 """
 
 
+def slowness():
+    """How many seconds this process takes for a second of processor time: 1 on a host with a processor to spare."""
+    start, used = time.monotonic(), time.process_time()
+    while time.process_time() - used < SPIN_SECONDS:
+        pass
+    return max(1, (time.monotonic() - start) / (time.process_time() - used))
+
+
 class Machines(unittest.TestCase):
     """Runs commands in a folder, with the prepared machine."""
     @classmethod
@@ -110,9 +132,9 @@ class Machines(unittest.TestCase):
         cls.machine = CLONE / "out/ci" / name
         cls.options = ["--accel", accel, "--machine", cls.machine, "--boot-timeout", str(BOOT_SECONDS)]
 
-    def run_ci(self, options, *command, seconds=COMMAND_SECONDS, **more):
-        """Runs a command within a time limit; returns its status and output."""
-        done = subprocess.run([PROGRAM, "run", *self.options, "--timeout", str(seconds), *options, "--", *command], cwd=self.folder, text=True,
+    def run_ci(self, options, *command, seconds=COMMAND_SECONDS, by=(), **more):
+        """Runs a command within a time limit; returns its status and output. `by`: a program that starts rxe-ci, with its arguments."""
+        done = subprocess.run([*by, PROGRAM, "run", *self.options, "--timeout", str(seconds), *options, "--", *command], cwd=self.folder, text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=BOOT_SECONDS + seconds + 60,
                               **{"stdin": subprocess.DEVNULL, **more})
         return done.returncode, done.stdout, done.stderr
@@ -161,6 +183,58 @@ class Ci(Machines):
             rest, err = child.communicate(timeout=BOOT_SECONDS + COMMAND_SECONDS)
         self.assertEqual((out + rest, child.returncode), ("before\n", 125))
         self.assertIn("\nrxe-ci: kernel panic in machine 1: sysrq triggered crash;", err)
+
+    def test_first_command(self):
+        """With warm files the first command ends in time. A busy host gives this test a part of a processor, and more or less of it from one
+        moment to the next: the limit grows by the factor by which a loop takes longer than its processor time, before or after the run, and
+        the best of some runs counts. Something that takes longer by itself (a timeout, a device that does not come) is in all of them."""
+        self.run_ci([], "true")
+        tries = []
+        for _ in range(TRIES):
+            before, start = slowness(), time.monotonic()
+            status, out, err = self.run_ci([], "echo", "first")
+            took = time.monotonic() - start
+            self.assertEqual((out, status), ("first\n", 0), err)
+            limit = FIRST_COMMAND_SECONDS * max(before, slowness())
+            tries.append(f"{took:.1f} s of {limit:.1f}")
+            if took <= limit:
+                break
+        else:
+            self.fail(", ".join(tries))
+        print(f"the first command ended after {tries[-1]}", file=sys.stderr)
+
+    def test_no_network(self):
+        """In a network namespace whose only device, lo, is down, so that no packet can leave, not even to this host."""
+        by = ("unshare", "--net")
+        routes = subprocess.run([*by, "cat", "/proc/net/route", "/proc/net/if_inet6"], check=True, stdout=subprocess.PIPE, text=True).stdout
+        self.assertEqual(routes, "")
+        status, out, err = self.run_ci(["--nodes", "2"], "sh", "-c", 'ping -c 1 -W 10 "$RXE_CI_IPV4_2" >&2 && rdma link show', by=by)
+        self.assertEqual((out.split()[:4], status), (["link", "rxe0/1", "state", "ACTIVE"], 0), err)
+
+    def test_not_root(self):
+        """As a user without capabilities, who can read the machine and the program and write to a folder of its own."""
+        top = Path(self.enterContext(tempfile.TemporaryDirectory(prefix="rxe-ci-test-")))
+        top.chmod(0o755)
+        folder, machine_folder, program = top / "work", top / "machine", top / "rxe-ci"
+        folder.mkdir()
+        os.chown(folder, NOBODY, NOBODY)
+        shutil.copy(PROGRAM, program)
+        # The clone may be in a folder that others cannot enter. The toolchain root has no mount(8).
+        machine_folder.mkdir()
+        libc = ctypes.CDLL(None, use_errno=True)
+        self.addCleanup(libc.umount2, bytes(machine_folder), MNT_DETACH)
+        for source, flags in ((bytes(self.machine), MS_BIND), (None, MS_BIND | MS_REMOUNT | MS_RDONLY)):
+            self.assertEqual(libc.mount(source, bytes(machine_folder), None, flags, None), 0, os.strerror(ctypes.get_errno()))
+        # Not every user has access to /dev/kvm.
+        accel = "uml" if "uml" in self.options else "tcg"
+        done = subprocess.run([*UNPRIVILEGED, program, "run", "--machine", machine_folder, "--accel", accel, "--boot-timeout", str(BOOT_SECONDS),
+                               "--timeout", str(COMMAND_SECONDS), "--", "sh", "-c",
+                               "id -u; ibv_devinfo -d $RXE_CI_DEVICE | grep -c PORT_ACTIVE; echo from the machine >output"],
+                              cwd=folder, env={"PATH": os.environ["PATH"], "HOME": str(folder)}, text=True, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=BOOT_SECONDS + COMMAND_SECONDS + 60)
+        self.assertEqual((done.stdout, done.returncode), ("0\n1\n", 0), done.stderr)
+        output = folder / "output"
+        self.assertEqual((output.read_text(), output.stat().st_uid), ("from the machine\n", NOBODY))
 
     def test_list(self):
         done = subprocess.run([PROGRAM, "list", "--machine", CLONE / "out/ci"], check=True, text=True, stdout=subprocess.PIPE)
