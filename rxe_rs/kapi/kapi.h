@@ -177,7 +177,6 @@ bool rxe_rs_module_get(void);
 void rxe_rs_module_put(void);
 
 void rxe_rs_netdev_guid(const struct net_device *ndev, u8 *guid);
-void rxe_rs_device_set_parent(struct ib_device *dev, const struct net_device *ndev);
 struct net *rxe_rs_netdev_net(const struct net_device *ndev);
 struct nlattr *rxe_rs_details_start(struct sk_buff *msg);
 void rxe_rs_details_end(struct sk_buff *msg, struct nlattr *nest);
@@ -188,9 +187,10 @@ bool rxe_rs_dev_is_aggregate(const struct net_device *ndev);
 /* Speed of a network device (netdev.c). */
 u32 rxe_rs_netdev_speed(struct net_device *ndev);
 
-/* Attributes of a device in sysfs (sysfs.c). */
+/* Attributes of a device in sysfs, and its place there (sysfs.c). */
 extern const struct attribute_group rxe_rs_sysfs_group;
 void rxe_rs_sysfs_setup(int (*set_pkey)(struct ib_device *dev, u16 index, u16 pkey));
+void rxe_rs_device_set_parent(struct ib_device *dev, const struct net_device *ndev);
 
 /*
  * Driver-specific methods of the uverbs ioctl (uverbs.c). The functions return 0 or a negative

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Attributes of a device in sysfs.
+ * Attributes of a device in sysfs, and its place there.
  */
 #include "bindings_helper.h"
 #include <linux/capability.h>
 #include <linux/netdevice.h>
+#include <linux/pci.h>
 #include <linux/sysfs.h>
 
 static int (*rxe_rs_set_pkey)(struct ib_device *dev, u16 index, u16 pkey);
@@ -85,3 +86,22 @@ static struct attribute *rxe_rs_sysfs_attrs[] = {
 const struct attribute_group rxe_rs_sysfs_group = {
 	.attrs = rxe_rs_sysfs_attrs,
 };
+
+/**
+ * rxe_rs_device_set_parent() - put a device below the hardware of its network device
+ * @dev: the device, not registered yet
+ * @ndev: the network device; virtual ones have no hardware
+ *
+ * Programs look for the bus address and the NUMA node of an adapter at a PCI
+ * device. That of a virtio or USB device is above the parent of @ndev.
+ *
+ * Context: Any context. The caller has a reference to @ndev.
+ */
+void rxe_rs_device_set_parent(struct ib_device *dev, const struct net_device *ndev)
+{
+	struct device *pci = ndev->dev.parent;
+
+	while (pci && !dev_is_pci(pci))
+		pci = pci->parent;
+	dev->dev.parent = pci ?: ndev->dev.parent;
+}

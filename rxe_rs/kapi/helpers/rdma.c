@@ -95,12 +95,6 @@ void rxe_rs_netdev_guid(const struct net_device *ndev, u8 *guid)
 	addrconf_addr_eui48(guid, (const char *)ndev->dev_addr);
 }
 
-/* The parent of a network device is its hardware; virtual ones have none. */
-void rxe_rs_device_set_parent(struct ib_device *dev, const struct net_device *ndev)
-{
-	dev->dev.parent = ndev->dev.parent;
-}
-
 struct net *rxe_rs_netdev_net(const struct net_device *ndev)
 {
 	return dev_net(ndev);

@@ -388,7 +388,7 @@ pub fn register<D: Device>(
     }
     if under_hardware {
         // SAFETY: A fresh device. Its registration takes a reference to the parent, which the
-        // reference to the network device keeps until then.
+        // reference to the network device keeps until then: it is that of the device or above it.
         unsafe { bindings::rxe_rs_device_set_parent(dev, ndev) };
     }
     let run = || {
