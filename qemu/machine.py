@@ -78,10 +78,32 @@ def socket_path(name):
     return Path(tempfile.gettempdir()) / f"rxe-{TOKEN}-{name}"
 
 
-class SharedFolder:
-    """A folder of the host that a machine mounts under the tag `share`, by 9P or virtiofs. `options`: what QEMU needs for that."""
+def memory(mib, nodes, cpus, shared):
+    """The options of QEMU for memory. With several NUMA nodes each has an equal part of it, and the processors are dealt out to them;
+    `shared`: another process accesses it."""
+    kind = "memory-backend-memfd,share=on" if shared else "memory-backend-ram"
+    if nodes == 1:
+        backend = ["-object", f"{kind},id=memory,size={mib}M", "-machine", "memory-backend=memory"]
+        return ["-m", str(mib), *(backend if shared else [])]
+    part = mib // nodes
+    options = ["-m", str(part * nodes)]
+    for node in range(nodes):
+        processors = "".join(f",cpus={cpu}" for cpu in range(node, cpus, nodes))
+        options += ["-object", f"{kind},id=memory{node},size={part}M", "-numa", f"node,nodeid={node},memdev=memory{node}{processors}"]
+    return options
 
-    def __init__(self, kind, node, share, memory_mib, errors):
+
+def bridge(number, node):
+    """The options of QEMU for a PCI bus at a NUMA node, `port{number}`, for one device."""
+    return ["-device", f"pxb-pcie,id=host{number},bus=pcie.0,bus_nr={64 * (number + 1)},numa_node={node}",
+            "-device", f"pcie-root-port,id=port{number},bus=host{number},chassis={number + 1}"]
+
+
+class SharedFolder:
+    """A folder of the host that a machine mounts under the tag `share`, by 9P or virtiofs, which needs shared memory. `options`: those of
+    QEMU for it."""
+
+    def __init__(self, kind, node, share, errors):
         self.server = self.path = None
         if kind == "9p":
             self.options = ["-virtfs", f"local,path={share},mount_tag=share,security_model=none,id=share"]
@@ -93,9 +115,7 @@ class SharedFolder:
             # Without a cache each side sees at once what the other one writes, as with 9P. The server ends when QEMU disconnects.
             command = [VIRTIOFSD, f"--fd={listener.fileno()}", f"--shared-dir={share}", "--sandbox=none", "--cache=never"]
             self.server = subprocess.Popen(command, pass_fds=[listener.fileno()], stdin=subprocess.DEVNULL, stdout=errors, stderr=errors)
-        # The server accesses the memory of the machine.
-        self.options = ["-object", f"memory-backend-memfd,id=memory,size={memory_mib}M,share=on", "-machine", "memory-backend=memory",
-                        "-chardev", f"socket,id=share,path={self.path}", "-device", "vhost-user-fs-pci,chardev=share,tag=share"]
+        self.options = ["-chardev", f"socket,id=share,path={self.path}", "-device", "vhost-user-fs-pci,chardev=share,tag=share"]
 
     def stop(self):
         if self.server:
@@ -105,9 +125,10 @@ class SharedFolder:
 
 
 class Machine:
-    """A running virtual machine. `node` is `a` or `b`; its serial log is in `folder`; `nic`: the model of its network devices."""
+    """A running virtual machine. `node` is `a` or `b`; its serial log is in `folder`; `nic`: the model of its network devices, which are
+    distributed over the NUMA nodes if there are several."""
 
-    def __init__(self, node, boot, folder, share, kvm, cpus, memory_mib, networks=(), append="", nic="virtio-net-pci"):
+    def __init__(self, node, boot, folder, share, kvm, cpus, memory_mib, networks=(), append="", nic="virtio-net-pci", numa_nodes=1):
         self.node = node
         self.serial = folder / f"serial-{node}.log"
         self.control = socket_path(f"{node}.qmp")
@@ -116,10 +137,11 @@ class Machine:
         accel = ["-accel", "kvm", "-cpu", "host"] if kvm else ["-accel", "tcg,thread=multi,tb-size=256", "-cpu", platform.cpu]
         drive = "if=none,format=raw,readonly=on,file.locking=off"
         self.errors = open(folder / f"qemu-{node}.log", "wb")
-        self.share = SharedFolder(boot["SHARE"], node, share, memory_mib, self.errors)
+        self.share = SharedFolder(boot["SHARE"], node, share, self.errors)
         command = [
-            platform.qemu, *accel, "-machine", platform.machine, "-smp", str(cpus), "-m", str(memory_mib), "-nodefaults", "-no-reboot",
-            "-display", "none", "-kernel", str(boot["VMLINUZ"]), "-initrd", str(boot["INITRD"]),
+            platform.qemu, *accel, "-machine", platform.machine, "-smp", str(cpus),
+            *memory(memory_mib, numa_nodes, cpus, shared=self.share.server is not None), "-nodefaults", "-no-reboot", "-display", "none",
+            "-kernel", str(boot["VMLINUZ"]), "-initrd", str(boot["INITRD"]),
             "-append", f"{platform.append} quiet loglevel=4 {kernel.LOG_BUFFER} panic=-1 oops=panic mitigations=off sysrq_always_enabled "
                        f"net.ifnames=0 rxe.node={node} {append}",
             "-chardev", f"socket,id=con,path={self.console},server=on,wait=off,logfile={self.serial}",
@@ -132,9 +154,13 @@ class Machine:
         if "CONTAINER" in boot:
             # The third disk, /dev/vdc.
             command += ["-drive", f"{drive},id=container,file={boot['CONTAINER']}", "-device", "virtio-blk-pci,drive=container"]
+        if numa_nodes > 1:
+            # The kernel finds these buses in the opposite order, and names network devices in the order in which it finds them.
+            for number in reversed(range(len(networks))):
+                command += bridge(number, number % numa_nodes)
         for number, (netdev, mac) in enumerate(networks):
-            one_queue = ",mq=off" if nic.startswith("virtio") else ""
-            command += ["-netdev", f"{netdev},id=n{number}", "-device", f"{nic},netdev=n{number},mac={mac}{one_queue}"]
+            more = (",mq=off" if nic.startswith("virtio") else "") + (f",bus=port{number}" if numa_nodes > 1 else "")
+            command += ["-netdev", f"{netdev},id=n{number}", "-device", f"{nic},netdev=n{number},mac={mac}{more}"]
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.errors, stderr=self.errors)
 
     def alive(self):

@@ -53,6 +53,34 @@ class Module(unittest.TestCase):
             self.assertEqual(lacking({**common, "B": cloud}), [None, "cloud", "cloud"])
 
 
+class Refused(unittest.TestCase):
+    def refusal(self, *arguments):
+        """The last line of what qemu/run prints when it refuses arguments; nothing is prepared or started before."""
+        said = io.StringIO()
+        with mock.patch.dict("os.environ", RXE_IN_ROOT="1"), mock.patch("sys.argv", ["run", *arguments]), contextlib.redirect_stderr(said), \
+                mock.patch("image.ensure", side_effect=AssertionError), self.assertRaises(SystemExit) as end:
+            cli.main("usage")
+        self.assertEqual(end.exception.code, 2)
+        return said.getvalue().splitlines()[-1]
+
+    def test_nothing_to_run(self):
+        self.assertIn("nothing to run: give --test, --suite or a script", self.refusal("--topology", "two"))
+
+    def test_numa_nodes(self):
+        for more in ((), ("--topology", "netns"), ("--uml",)):
+            self.assertIn("--numa needs two machines: --topology two", self.refusal("--numa", "2", "--test", "x.*", *more))
+        self.assertIn("--numa: a machine has at least one node", self.refusal("--numa", "0", "--topology", "two", "--test", "x.*"))
+
+    def test_numa_nodes_of_another_architecture(self):
+        for boot in ({"SERIES": "7.3-arm64"}, {"SERIES": "7.3", "B": {"SERIES": "7.3-arm64"}}):
+            said = io.StringIO()
+            with mock.patch.dict("os.environ", RXE_IN_ROOT="1", RXE_ACCEL="tcg"), contextlib.redirect_stderr(said), \
+                    mock.patch("sys.argv", ["run", "--numa", "2", "--topology", "two", "--test", "x.*"]), \
+                    mock.patch("image.ensure", return_value=boot), self.assertRaises(SystemExit):
+                cli.main("usage")
+            self.assertIn("--numa needs kernels for amd64", said.getvalue())
+
+
 class Chosen(unittest.TestCase):
     TESTS = tests_of("test_one() { :; }\ntest_other() { :; }\n# topology: netns\ntest_near() { :; }\n# topology: two\ntest_far() { :; }\n")
     TESTS += tests_of("test_one() { :; }\n", "samples")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tests of vm/session.py: the preparation of the shared folder, the events of a machine, machines that end or hang; and of the way in which
-machine.py offers the shared folder."""
+"""Tests of vm/session.py: the preparation of the shared folder, the events of a machine, machines that end or hang; and of machine.py: the
+shared folder, memory, NUMA nodes."""
 import socket
 import subprocess
 import tempfile
@@ -149,7 +149,7 @@ class TwoKernels(Sessions):
         files = {name: self.folder / name for name in ("own", "other")}
         for name, file in files.items():
             file.write_text(name)
-        one = self.session(topology="two", ko=[files["own"]], ko_b=[files["other"]], cpus=1, memory=512, append="", nic="e1000e")
+        one = self.session(topology="two", ko=[files["own"]], ko_b=[files["other"]], cpus=1, memory=512, append="", nic="e1000e", numa=2)
         one.prepare([])
         self.assertEqual([(one.share / name).read_text() for name in ("own.ko", "b/other.ko")], ["own", "other"])
         for boots in ({"SERIES": "7.3", "B": {"SERIES": "7.3-arm64"}}, {"SERIES": "7.3"}):
@@ -157,7 +157,7 @@ class TwoKernels(Sessions):
             with mock.patch.object(machine, "Machine") as made:
                 one.start()
             self.assertEqual([call.args[:2] for call in made.call_args_list], [("a", boots), ("b", boots.get("B", boots))])
-            self.assertEqual([call.args[-1] for call in made.call_args_list], ["e1000e", "e1000e"])
+            self.assertEqual([call.args[-2:] for call in made.call_args_list], [("e1000e", 2)] * 2)
 
     def test_each_machine_loads_its_module(self):
         """With a folder of its own a machine does not load the module of the other one."""
@@ -205,7 +205,7 @@ class SharedFolder(Sessions):
         server.write_text(f"#!/bin/sh\n{program}\n")
         server.chmod(0o755)
         with mock.patch.object(machine, "VIRTIOFSD", server):
-            one = machine.SharedFolder(kind, "a", "/a/folder", 512, None)
+            one = machine.SharedFolder(kind, "a", "/a/folder", None)
         self.addCleanup(one.stop)
         return one
 
@@ -215,8 +215,8 @@ class SharedFolder(Sessions):
     def test_by_virtiofs(self):
         one = self.shared("virtiofs")
         options = dict(zip(one.options[::2], one.options[1::2]))
-        # The server shares all memory of the machine, and QEMU can connect to it from the beginning.
-        self.assertIn("size=512M,share=on", options["-object"])
+        self.assertIn("tag=share", options["-device"])
+        # QEMU can connect to the server from the beginning.
         path = options["-chardev"].split("path=")[1]
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(path)
@@ -227,6 +227,57 @@ class SharedFolder(Sessions):
     def test_virtiofsd_gets_the_folder(self):
         self.shared("virtiofs", f'echo "$@" >{self.folder}/arguments').server.wait()
         self.assertIn("--shared-dir=/a/folder", (self.folder / "arguments").read_text())
+
+
+class Options(Sessions):
+    """Of QEMU, for memory and NUMA nodes."""
+    SHARED = ["-m", "512", "-object", "memory-backend-memfd,share=on,id=memory,size=512M", "-machine", "memory-backend=memory"]
+
+    def test_one_node(self):
+        self.assertEqual(machine.memory(512, 1, 2, shared=False), ["-m", "512"])
+        self.assertEqual(machine.memory(512, 1, 2, shared=True), self.SHARED)
+
+    def test_two_nodes(self):
+        for cpus, ofs in ((1, (",cpus=0", "")), (3, (",cpus=0,cpus=2", ",cpus=1"))):
+            for shared, kind in ((False, "memory-backend-ram"), (True, "memory-backend-memfd,share=on")):
+                self.assertEqual(machine.memory(512, 2, cpus, shared),
+                                 ["-m", "512", "-object", f"{kind},id=memory0,size=256M", "-numa", f"node,nodeid=0,memdev=memory0{ofs[0]}",
+                                  "-object", f"{kind},id=memory1,size=256M", "-numa", f"node,nodeid=1,memdev=memory1{ofs[1]}"])
+
+    def test_parts_are_the_whole(self):
+        """QEMU refuses nodes whose memory is not all memory of the machine."""
+        options = machine.memory(512, 3, 3, shared=False)
+        self.assertEqual(options[:2], ["-m", "510"])
+        self.assertEqual([text.rsplit("=")[-1] for text in options if text.startswith("memory-backend")], ["170M"] * 3)
+
+    def test_bridge(self):
+        self.assertEqual(machine.bridge(0, 1), ["-device", "pxb-pcie,id=host0,bus=pcie.0,bus_nr=64,numa_node=1",
+                                                "-device", "pcie-root-port,id=port0,bus=host0,chassis=1"])
+        self.assertEqual(machine.bridge(1, 0), ["-device", "pxb-pcie,id=host1,bus=pcie.0,bus_nr=128,numa_node=0",
+                                                "-device", "pcie-root-port,id=port1,bus=host1,chassis=2"])
+
+    def command(self, kind, nodes):
+        """The command line of a machine with two networks."""
+        boot = {"SERIES": "7.3", "SHARE": kind, "VMLINUZ": "v", "INITRD": "i", "ROOTFS": "r", "MODULES_IMAGE": "m"}
+        with mock.patch.object(subprocess, "Popen") as started:
+            one = machine.Machine("a", boot, self.folder, "/a/folder", False, 2, 512, [("net0", "m0"), ("net1", "m1")], numa_nodes=nodes)
+        started.return_value.poll.return_value = 0
+        one.stop()
+        return started.call_args.args[0]
+
+    def test_machines(self):
+        """Only virtiofs needs shared memory; several nodes have a bus for each network device, the last one first."""
+        for kind, nodes, memory, begins, buses in (("9p", 1, ["-m", "512"], [], ["", ""]), ("virtiofs", 1, self.SHARED, [], ["", ""]),
+                                                   ("9p", 2, machine.memory(512, 2, 2, False), machine.bridge(1, 1) + machine.bridge(0, 0),
+                                                    [",bus=port0", ",bus=port1"])):
+            with self.subTest(kind=kind, nodes=nodes):
+                command = self.command(kind, nodes)
+                first = command.index("-m")
+                self.assertEqual(command[first:command.index("-nodefaults")], memory)
+                cards = []
+                for number, bus in enumerate(buses):
+                    cards += ["-netdev", f"net{number},id=n{number}", "-device", f"virtio-net-pci,netdev=n{number},mac=m{number},mq=off{bus}"]
+                self.assertEqual(command[command.index("virtio-rng-pci") + 1:], begins + cards)
 
 
 if __name__ == "__main__":

@@ -163,12 +163,17 @@ suite() {
 }
 
 kernel_users() {
-	machines vm-ulp "$main" two --test 'docs.*' 'parent.*' 'ulp.*' 'mcast.*' 'ipsec.send' 'ipsec.rekeying_between_machines'
+	machines vm-ulp "$main" two --test 'docs.*' 'ulp.*' 'mcast.*' 'ipsec.send' 'ipsec.rekeying_between_machines'
 }
 
 # Another network adapter than in the other machines.
 other_adapter() {
 	machines vm-e1000e "$main" two --nic e1000e --test perf.write_bw perf.read_bw verbs.ud_pingpong_ipv4 cm.rping_ipv6
+}
+
+# Each network device at a NUMA node of its own.
+numa_nodes() {
+	machines vm-numa "$main" two --numa 2 --test 'parent.*'
 }
 
 # The tests that SECURITY.md names, and the others of the crates that have some of them.
@@ -394,7 +399,7 @@ kernels)
 all)
 	step tools "$here/build-tools.sh"
 	together one_machine one_more_machine two_machines without_machine kernel_users demo other_kernels cloud_kernel rt_kernel \
-		arm64_briefly other_adapter by_ci
+		arm64_briefly other_adapter numa_nodes by_ci
 	;;
 esac
 

@@ -234,6 +234,7 @@ def main(usage):
     parser.add_argument("--kernel-b")
     parser.add_argument("--ko-b", action="append", default=[])
     parser.add_argument("--nic", default="virtio-net-pci")
+    parser.add_argument("--numa", type=int, default=1)
     parser.add_argument("--cpus", type=int)
     parser.add_argument("--memory", type=int)
     parser.add_argument("--seconds", type=int, default=300)
@@ -260,6 +261,10 @@ def main(usage):
             sys.exit(f"error: there is no module {ko}; build it: {build_command(options)}")
     if not options.test and not options.script and not options.suite:
         parser.error("nothing to run: give --test, --suite or a script")
+    if options.numa < 1:
+        parser.error("--numa: a machine has at least one node")
+    if options.numa > 1 and options.topology != "two":
+        parser.error("--numa needs two machines: --topology two")
     import image
     import machine
     suite = Suite(options.suite) if options.suite else None
@@ -279,6 +284,8 @@ def main(usage):
             parser.error("--kernel-b needs two machines: --topology two")
         boot["B"] = image.ensure(options.kernel_b)
     options.kernel = boot["SERIES"]
+    if options.numa > 1 and any(kernel.architecture(b["SERIES"]) != "amd64" for b in (boot, boot.get("B", boot))):
+        parser.error("--numa needs kernels for amd64")
     if release := lacks_driver(options, boot):
         sys.exit(f"error: Linux {release} has no rdma_rxe; choose another kernel or driver")
     how = "using User Mode Linux" if options.uml else f"{'using KVM' if kvm else 'emulating (slow)'}: {why}"

@@ -111,7 +111,8 @@ class Session:
                     networks.append((f"stream,{side},addr.type=unix,addr.path={path}",
                                      f"52:54:00:77:{link:02x}:{number + 1:02x}"))
             boot = self.boot["B"] if node == "b" and "B" in self.boot else self.boot
-            self.machines.append(machine.Machine(node, boot, self.folder, share, self.kvm, cpus, memory, networks, append, self.options.nic))
+            self.machines.append(machine.Machine(node, boot, self.folder, share, self.kvm, cpus, memory, networks, append,
+                                                 self.options.nic, self.options.numa))
         self.sockets = sockets
 
     def stop(self):
