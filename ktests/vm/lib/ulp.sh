@@ -5,24 +5,30 @@
 NQN=nqn.2026-01.test:rxe
 TARGET=/sys/kernel/config/nvmet
 
-# target_up ADDRESS: sets up a target with one namespace of 64 MiB.
+# subsystem_up NQN DEVICE: exports a block device as the namespace of a subsystem.
+subsystem_up() {
+	mkdir -p "$TARGET/subsystems/$1/namespaces/1" || return
+	echo 1 >"$TARGET/subsystems/$1/attr_allow_any_host"
+	echo "$2" >"$TARGET/subsystems/$1/namespaces/1/device_path"
+	echo 1 >"$TARGET/subsystems/$1/namespaces/1/enable"
+	ln -s "$TARGET/subsystems/$1" "$TARGET/ports/1/subsystems/$1"
+}
+
+# target_up ADDRESS: sets up a target with one subsystem, whose namespace has 64 MiB.
 target_up() {
-	modprobe nvmet-rdma && modprobe brd rd_nr=1 rd_size=65536 || return
+	modprobe nvmet-rdma && modprobe brd rd_nr=2 rd_size=65536 || return
 	mountpoint -q /sys/kernel/config || mount -t configfs none /sys/kernel/config
-	mkdir -p $TARGET/subsystems/$NQN/namespaces/1 $TARGET/ports/1
-	echo 1 >$TARGET/subsystems/$NQN/attr_allow_any_host
-	echo /dev/ram0 >$TARGET/subsystems/$NQN/namespaces/1/device_path
-	echo 1 >$TARGET/subsystems/$NQN/namespaces/1/enable
+	mkdir -p $TARGET/ports/1
 	echo rdma >$TARGET/ports/1/addr_trtype
 	echo ipv4 >$TARGET/ports/1/addr_adrfam
 	echo "$1" >$TARGET/ports/1/addr_traddr
 	echo 4420 >$TARGET/ports/1/addr_trsvcid
-	ln -s $TARGET/subsystems/$NQN $TARGET/ports/1/subsystems/$NQN
+	subsystem_up $NQN /dev/ram0
 }
 
 target_down() {
-	rm -f $TARGET/ports/1/subsystems/$NQN
-	rmdir $TARGET/ports/1 $TARGET/subsystems/$NQN/namespaces/1 $TARGET/subsystems/$NQN 2>/dev/null
+	rm -f $TARGET/ports/1/subsystems/*
+	rmdir $TARGET/ports/1 $TARGET/subsystems/*/namespaces/1 $TARGET/subsystems/* 2>/dev/null
 	modprobe -r nvmet-rdma
 }
 
@@ -47,6 +53,35 @@ connect() {
 	echo "transport=rdma,traddr=$1,trsvcid=4420,nqn=$NQN,nr_io_queues=2${2:-}" >/dev/nvme-fabrics || return
 	block_device '/sys/class/nvme-subsystem/*/nvme*n1' '/sys/block/nvme*n1'
 }
+
+# discover ADDRESS: prints the NQNs of the subsystems that nvme-cli finds at an address, in their order.
+discover() {
+	modprobe nvme-rdma && nvme discover -t rdma -a "$1" -s 4420 >/tmp/discovered || return
+	sed -n 's/^subnqn: *//p' /tmp/discovered | grep "^$NQN" | sort
+}
+
+# connect_all ADDRESS: connects to all subsystems that nvme-cli finds there. The host misses the target after two seconds at most, and tries
+# to connect again each second.
+connect_all() { nvme connect-all -t rdma -a "$1" -s 4420 --nr-io-queues=2 --keep-alive-tmo=2 --reconnect-delay=1; }
+
+# disk_of NQN: waits until the host has the namespace of that subsystem, and prints its block device.
+disk_of() {
+	local subsystem
+	for subsystem in /sys/class/nvme-subsystem/*; do
+		[ "$(cat "$subsystem/subsysnqn")" != "$1" ] || block_device "$subsystem/nvme*n1" || return
+	done
+}
+
+# controllers STATE: prints how many controllers of the host are in that state; `live` after their connections, `connecting` without them.
+controllers() { cat /sys/class/nvme/nvme*/state 2>/dev/null | grep -cx "$1"; }
+
+# write_random DEVICE MEBIBYTES, read_back DEVICE MEBIBYTES: write random data, or read what is there, and print its hash.
+write_random() {
+	head -c "$2M" /dev/urandom >/tmp/random || return
+	dd if=/tmp/random of="$1" bs=1M oflag=direct status=none || return
+	sha256sum </tmp/random
+}
+read_back() { dd if="$1" bs=1M count="$2" iflag=direct status=none | sha256sum; }
 
 # reset_controllers COUNT: resets the controllers of the host, one time per second.
 reset_controllers() {
