@@ -160,6 +160,8 @@ two_machines() {
 suite() {
 	machines "suite-$1" "$main" netns --suite "$1"
 	[ "$1" != crates ] || ci_machine ci-crates Crates
+	# Between two machines UCX needs no settings.
+	[ "$1" != ucx ] || machines vm-ucx "$main" two --test 'ucx_default.*'
 }
 
 kernel_users() {
