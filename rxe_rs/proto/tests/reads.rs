@@ -285,7 +285,7 @@ fn execute(pair: &mut Pair) {
     }
 }
 
-/// Two READs, 2 and 3, of each of which a response is lost: the first loss shows that the peer keeps
+/// Two READs, 2 and 3, each of which loses a response: the first loss shows that the peer keeps
 /// packets.
 fn lose_responses(pair: &mut Pair) {
     for id in [2, 3] {
@@ -351,8 +351,8 @@ fn ack_of_a_duplicate_names_no_read() {
     }
 }
 
-/// A READ is repeated whose memory is gone, in the midst of the response to a later one. A NAK there
-/// would be taken by rdma_rxe for the later READ's.
+/// A READ is repeated whose memory is gone, in the midst of the response to a later one. rdma_rxe
+/// would take a NAK there for the later READ's.
 #[test]
 fn no_nak_amid_a_response() {
     for sent in [0, 1, 30] {
