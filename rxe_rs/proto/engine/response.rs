@@ -377,7 +377,7 @@ impl Qp {
     /// The consumer may use the memory for something else as soon as the peer has the data. The
     /// peer ignores the NAK then, as it is for a PSN that has been acknowledged, and the connection
     /// goes on. A peer that still waits for the data ends it. An ACK of later requests is not
-    /// replaced: it makes such a peer ask again, and so do the rest of the response to a later
+    /// replaced: it makes such a peer ask again, and so does the rest of the response to a later
     /// READ, in the midst of which rdma_rxe would take the NAK for that READ's.
     #[cold]
     fn refuse_duplicate(

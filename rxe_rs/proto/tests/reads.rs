@@ -44,6 +44,15 @@ fn assert_read(pair: &Pair, seed: u64) {
     assert_eq!(timeouts, 0, "seed {seed}");
 }
 
+/// Sends requests of side 0 and has side 1 execute them, without responses.
+fn execute(pair: &mut Pair) {
+    pair.transmit(0);
+    let end = pair.qps[0].sq_psn();
+    while pair.qps[1].rq_psn() != end {
+        assert!(pair.step());
+    }
+}
+
 /// Lengths of the READ requests in flight.
 fn read_lengths(pair: &Pair) -> Vec<u32> {
     pair.packets_in_flight()
@@ -200,11 +209,7 @@ fn duplicate_before_pending_responses() {
         for id in 2..6 {
             pair.post(0, wr(SendOp::Read, id, LEN), 0);
         }
-        pair.transmit(0);
-        let end = pair.qps[0].sq_psn();
-        while pair.qps[1].rq_psn() != end {
-            assert!(pair.step());
-        }
+        execute(&mut pair);
         pair.transmit_packets(1, sent as usize);
         let bth = Bth::new(Opcode::rc(Operation::ReadRequest), Qpn::new(0x12), psn);
         pair.inject(1, Headers::new(bth).reth(REMOTE, RKEY, LEN), &[]);
@@ -255,11 +260,7 @@ fn lost_responses_when_the_region_is_gone() {
         for id in 0..behind {
             pair.post(0, wr(SendOp::Write, 3 + id, 100), 0);
         }
-        pair.transmit(0);
-        let end = pair.qps[0].sq_psn();
-        while pair.qps[1].rq_psn() != end {
-            assert!(pair.step());
-        }
+        execute(&mut pair);
         pair.transmit(1);
         let kept = PACKETS as i32 - lost;
         pair.drop_chosen(|packet| packet.bth().psn.delta(first) >= kept);
@@ -273,15 +274,6 @@ fn lost_responses_when_the_region_is_gone() {
         );
         assert_eq!(pair.hosts[0].counts[Count::Timeout], 0);
         assert_eq!(pair.hosts[0].counts[Count::SuspectNak], 0);
-    }
-}
-
-/// Sends requests of side 0 and has side 1 execute them, without responses.
-fn execute(pair: &mut Pair) {
-    pair.transmit(0);
-    let end = pair.qps[0].sq_psn();
-    while pair.qps[1].rq_psn() != end {
-        assert!(pair.step());
     }
 }
 
