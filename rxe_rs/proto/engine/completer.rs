@@ -232,6 +232,7 @@ impl Qp {
         }
         self.complete_local(backend);
         self.on_ack_progress(now, before, backend);
+        self.req.on_received(upto, &self.attrs);
         result
     }
 
@@ -242,6 +243,9 @@ impl Qp {
             return;
         }
         self.req.refill_retries(&self.attrs);
+        if self.req.received_psn.is_before(self.req.una_psn) {
+            self.req.received_psn = self.req.una_psn;
+        }
         self.req.duplicate_responses = 0;
         self.req.rearm_limit = None;
         self.req.loss_deadline = None;

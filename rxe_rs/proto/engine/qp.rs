@@ -151,6 +151,7 @@ impl Qp {
     /// Sets the PSN of the first request to be sent. Call it before anything is sent.
     pub fn set_sq_psn(&mut self, psn: Psn) {
         self.req.una_psn = psn;
+        self.req.received_psn = psn;
         self.req.psn = psn;
         self.req.max_psn = psn;
     }

@@ -47,6 +47,9 @@ pub(super) struct Requester {
     pub(super) psn: Psn,
     /// One past the highest PSN in use.
     pub(super) max_psn: Psn,
+    /// One past the highest PSN that the peer is known to have received. Beyond `una_psn` if a
+    /// response of a READ or ATOMIC was lost.
+    pub(super) received_psn: Psn,
     /// Transport retries and RNR retries left.
     pub(super) retries: u8,
     pub(super) rnr_retries: u8,
@@ -144,6 +147,7 @@ impl Requester {
             una_psn: Psn::new(0),
             psn: Psn::new(0),
             max_psn: Psn::new(0),
+            received_psn: Psn::new(0),
             retries: 0,
             rnr_retries: 0,
             deadline: None,
@@ -187,6 +191,7 @@ impl Requester {
         self.offset = 0;
         self.una_psn = self.max_psn;
         self.psn = self.max_psn;
+        self.received_psn = self.max_psn;
         self.rd_atomic_outstanding = 0;
         self.deadline = None;
         self.rnr_until = None;
@@ -211,6 +216,15 @@ impl Requester {
     pub(super) fn refill_retries(&mut self, attrs: &Attrs) {
         self.retries = attrs.retry_cnt;
         self.rnr_retries = attrs.rnr_retry;
+    }
+
+    /// The peer has received all packets before `upto`. Retries count for the packet that is
+    /// missing now, even if `una_psn` stays at a READ whose response was lost.
+    pub(super) fn on_received(&mut self, upto: Psn, attrs: &Attrs) {
+        if self.received_psn.is_before(upto) {
+            self.received_psn = upto;
+            self.refill_retries(attrs);
+        }
     }
 
     /// True if the cursor is past all `posted` WQEs and nothing else is to be sent.

@@ -416,3 +416,36 @@ fn peer_gone_behind_a_page_fault() {
     let gone = Some((4, WcStatus::RetryExcErr));
     assert_eq!(pair.statuses(0).get(3).copied(), gone);
 }
+
+/// The responses to a READ are lost while packets of the WRITE behind it are, one after the other. As
+/// the peer keeps no packets, each loss makes the requester go back. The peer receives more between
+/// one loss and the next, so they do not exhaust the retries of the connection.
+#[test]
+fn losses_behind_a_lost_response() {
+    const LOSSES: u32 = 20;
+    let mut pair = reading(8, Link::PERFECT);
+    pair.qps[1].attrs.token = 0;
+    pair.run(60 * MS);
+    let first = pair.qps[0].sq_psn();
+    pair.post(0, wr(SendOp::Read, 2, MTU), 0);
+    execute(&mut pair);
+    pair.transmit(1);
+    pair.drop_in_flight();
+    pair.post(0, wr(SendOp::Write, 3, 2 * LOSSES * MTU), 0);
+    pair.transmit(0);
+    for loss in 0..LOSSES {
+        let lost = first.wrapping_add(1 + loss);
+        assert_eq!(pair.drop_chosen(|packet| packet.bth().psn == lost), 1);
+        let before = pair.hosts[0].counts[Count::SequenceNakReceived];
+        while pair.hosts[0].counts[Count::SequenceNakReceived] == before {
+            assert!(pair.step());
+            // The READ is answered when all packets have arrived.
+            pair.transmit(1);
+            pair.drop_chosen(|packet| packet.bth().psn == first);
+        }
+        pair.transmit(0);
+    }
+    pair.run(600 * MS);
+    let done = [1, 2, 3].map(|id| (id, WcStatus::Success));
+    assert_eq!(pair.statuses(0), done);
+}

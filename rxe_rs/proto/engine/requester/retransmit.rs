@@ -127,10 +127,6 @@ impl Qp {
             self.handle_loss(now, from, backend);
             return;
         }
-        if self.req.repeated.is_none_or(|last| last.is_before(from)) {
-            // The peer has received what was missing before, though a response of it may be lost.
-            self.req.refill_retries(&self.attrs);
-        }
         if !self.covers_or_uses_retry(now, backend) {
             return;
         }
