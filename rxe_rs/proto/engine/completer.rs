@@ -127,11 +127,20 @@ impl Qp {
             }
             Syndrome::RnrNak { timer } => {
                 backend.count(Count::RnrNakReceived);
-                if self.acknowledge(now, psn, backend) == Acked::ResponseMissing {
-                    return self.implied_nak(now, Some(psn), backend);
-                }
                 // An RNR NAK for a packet not retransmitted since the previous one is a duplicate.
-                if self.req.rnr_until.is_some() || self.req.psn == self.req.una_psn {
+                let new = self.req.rnr_until.is_none() && psn.is_before(self.req.psn);
+                if self.acknowledge(now, psn, backend) == Acked::ResponseMissing {
+                    if new {
+                        self.req.responses.on_answered(psn.next());
+                    }
+                    self.implied_nak(now, Some(psn), backend);
+                    // Unless only responses are requested again, this packet is sent again, too.
+                    let responses = &self.req.responses;
+                    if !responses.has_missing() && !responses.has_requested_expected() {
+                        return;
+                    }
+                }
+                if !new || self.state == State::Err {
                     return;
                 }
                 if self.attrs.rnr_retry != UNLIMITED_RNR_RETRIES {
@@ -232,7 +241,7 @@ impl Qp {
         }
         self.complete_local(backend);
         self.on_ack_progress(now, before, backend);
-        self.req.on_received(upto, &self.attrs);
+        self.req.on_received(now, upto, &self.attrs);
         result
     }
 
@@ -243,9 +252,7 @@ impl Qp {
             return;
         }
         self.req.refill_retries(&self.attrs);
-        if self.req.received_psn.is_before(self.req.una_psn) {
-            self.req.received_psn = self.req.una_psn;
-        }
+        self.req.on_received(now, self.req.una_psn, &self.attrs);
         self.req.duplicate_responses = 0;
         self.req.rearm_limit = None;
         self.req.loss_deadline = None;
@@ -257,8 +264,6 @@ impl Qp {
         let bytes = u64::from(moved).saturating_mul(self.attrs.mtu.bytes().into());
         self.pacer.on_acknowledged(now, bytes);
         self.req.rearm(now, &self.attrs);
-        self.req.rnr_until = None;
-        self.req.rnr_since = None;
         if self.req.psn.is_before(self.req.una_psn) {
             // Acknowledged after all during a retransmission.
             self.move_cursor(self.req.una_psn, backend);

@@ -219,11 +219,15 @@ impl Requester {
     }
 
     /// The peer has received all packets before `upto`. Retries count for the packet that is
-    /// missing now, even if `una_psn` stays at a READ whose response was lost.
-    pub(super) fn on_received(&mut self, upto: Psn, attrs: &Attrs) {
+    /// missing now (IBTA 9.7.6), even if `una_psn` stays at a READ whose response was lost.
+    pub(super) fn on_received(&mut self, now: Instant, upto: Psn, attrs: &Attrs) {
         if self.received_psn.is_before(upto) {
             self.received_psn = upto;
             self.refill_retries(attrs);
+            self.rnr_since = None;
+            if self.rnr_until.take().is_some() {
+                self.rearm(now, attrs);
+            }
         }
     }
 
@@ -252,9 +256,10 @@ impl Requester {
         u32::try_from(self.psn.delta(self.una_psn)).unwrap_or(0)
     }
 
-    /// Restarts the acknowledgement timer if anything is outstanding, else stops it.
+    /// Restarts the acknowledgement timer if anything is outstanding, else stops it. It does not
+    /// run during the wait after an RNR NAK: what is sent then shows what else was lost.
     pub(super) fn rearm(&mut self, now: Instant, attrs: &Attrs) {
-        let outstanding = self.una_psn != self.max_psn;
+        let outstanding = self.una_psn != self.max_psn && self.rnr_until.is_none();
         self.deadline = if outstanding {
             ack_deadline(now, attrs)
         } else {
@@ -308,7 +313,10 @@ impl Qp {
         tx: &mut impl Tx,
     ) -> Progress {
         if self.req.rnr_until.is_some() {
-            return Progress::Idle;
+            // Only receives are missing: the responder answers earlier READs meanwhile.
+            let missing = self.req.responses.has_missing();
+            let progress = missing.then(|| self.request_missing(now, backend, tx));
+            return progress.flatten().unwrap_or(Progress::Idle);
         }
         if self.req.probe_pending {
             if !tx.has_room() {

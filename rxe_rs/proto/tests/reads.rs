@@ -7,7 +7,7 @@ use rxe_proto::engine::wc::WcStatus;
 use rxe_proto::engine::wr::SendOp;
 use rxe_proto::engine::State;
 use rxe_proto::ids::{Mtu, Psn, Qpn};
-use rxe_proto::sim::{seeds, set_remote, wr, Link, Pair, PAGE, REMOTE, RKEY};
+use rxe_proto::sim::{seeds, set_remote, wr, Link, Pair, RecvBuf, PAGE, REMOTE, RKEY};
 use rxe_proto::wire::aeth::Syndrome;
 use rxe_proto::wire::opcode::{Opcode, Operation};
 use rxe_proto::wire::packet::Packet;
@@ -417,7 +417,7 @@ fn peer_gone_behind_a_page_fault() {
     assert_eq!(pair.statuses(0).get(3).copied(), gone);
 }
 
-/// The responses to a READ are lost while packets of the WRITE behind it are, one after the other. As
+/// The response to a READ is lost, and then packets of the WRITE behind it, one after the other. As
 /// the peer keeps no packets, each loss makes the requester go back. The peer receives more between
 /// one loss and the next, so they do not exhaust the retries of the connection.
 #[test]
@@ -448,4 +448,59 @@ fn losses_behind_a_lost_response() {
     pair.run(600 * MS);
     let done = [1, 2, 3].map(|id| (id, WcStatus::Success));
     assert_eq!(pair.statuses(0), done);
+}
+
+/// The last response to a READ is lost, up to three times, and no receive is posted for the SEND
+/// behind it before the READ has completed. The requester waits as the RNR NAK demands, and sends
+/// the message again; only the response is requested again meanwhile, or when the next RNR NAK
+/// shows that it was lost again.
+#[test]
+fn receiver_not_ready_behind_a_lost_response() {
+    /// Longer than the acknowledgement timer.
+    const WAIT: u64 = 163_840_000;
+    for (seed, losses) in seeds(20).flat_map(|seed| [1, 2, 3].map(|losses| (seed, losses))) {
+        let case = format!("seed {seed}, {losses} losses");
+        let mut pair = reading(seed, Link::PERFECT);
+        pair.qps[1].attrs.min_rnr_timer = 28;
+        pair.run(60 * MS);
+        lose_responses(&mut pair);
+        assert!(
+            pair.hosts[0].counts[Count::SelectiveRepeat] > 0,
+            "{case}: the peer keeps nothing"
+        );
+        pair.post(0, wr(SendOp::Read, 4, LEN), 0);
+        let last = pair.qps[0].sq_psn().wrapping_add(PACKETS as u32 - 1);
+        pair.post(0, wr(SendOp::Send, 5, 4 * MTU), 0);
+        let (mut lost, mut naks, mut resume, mut posted) = (0, 0, None, false);
+        while pair.statuses(0).len() < 5 {
+            if pair.statuses(0).len() == 4 && !posted {
+                posted = true;
+                pair.hosts[1].receives.push_back(RecvBuf {
+                    wr_id: 9,
+                    at: 0,
+                    len: 4 * MTU,
+                });
+            }
+            pair.transmit(1);
+            if lost < losses {
+                lost += pair.drop_chosen(|packet| packet.bth().psn == last);
+            }
+            pair.transmit(0);
+            let sends = pair.packets_in_flight().any(|udp| {
+                let packet = Packet::parse(udp, udp.len()).unwrap();
+                !packet.opcode().is_response() && last.is_before(packet.bth().psn)
+            });
+            let waits = resume.is_some_and(|at| pair.now < at);
+            assert!(!sends || !waits, "{case}: sent during the wait");
+            assert!(naks < 20 && pair.step(), "{case}: {naks} RNR NAKs");
+            if pair.hosts[0].counts[Count::RnrNakReceived] != naks {
+                naks = pair.hosts[0].counts[Count::RnrNakReceived];
+                resume = Some(pair.now + WAIT);
+            }
+        }
+        assert!(lost == losses && naks > 0, "{case}: {lost} lost");
+        let done = [1, 2, 3, 4, 5].map(|id| (id, WcStatus::Success));
+        assert_eq!(pair.statuses(0), done, "{case}");
+        assert_eq!(pair.hosts[0].counts[Count::Timeout], 0, "{case}");
+    }
 }

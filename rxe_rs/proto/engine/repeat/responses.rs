@@ -31,7 +31,7 @@ pub(in crate::engine) struct KeptResponses {
     missing: u64,
     /// Those at which a requested part of a response ends, if it is not the end of the response.
     ends: u64,
-    /// PSN of the next request when responses were last requested again.
+    /// PSN of the request that was sent next when responses had been requested again.
     requested_at: Psn,
     /// Responses were dropped because they were too far ahead.
     overrun: bool,
@@ -97,6 +97,14 @@ impl KeptResponses {
     pub(in crate::engine) fn on_answered(&mut self, psn: Psn) {
         if self.requested != 0 && self.missing == 0 && self.requested_at.is_before(psn) {
             self.forget_requested();
+        }
+    }
+
+    /// Requests in flight are retransmitted from `psn` on: what was requested again was requested
+    /// before them.
+    pub(in crate::engine) fn on_retransmit(&mut self, psn: Psn) {
+        if psn.is_before(self.requested_at) {
+            self.requested_at = psn;
         }
     }
 

@@ -242,7 +242,8 @@ impl Qp {
                     self.req.responses.forget_missing();
                 }
             }
-            self.req.prober.rearm(now, true);
+            let outstanding = self.req.rnr_until.is_none();
+            self.req.prober.rearm(now, outstanding);
         }
         None
     }
@@ -380,6 +381,7 @@ impl Qp {
     pub(in crate::engine) fn request_timeout(&mut self, now: Instant, backend: &mut impl Backend) {
         if self.req.rnr_until.is_some_and(|at| at <= now) {
             self.req.rnr_until = None;
+            self.req.responses.on_retransmit(self.req.psn);
             self.req.rearm(now, &self.attrs);
         }
         if self.req.prober.expired(now) {
