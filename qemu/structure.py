@@ -38,7 +38,7 @@ FLOORS = {
     "rxe_proto": (("counter",), ("drop", "ids", "time"), ("table", "wire"), ("check",), ("engine",), ("abi",), ("sim",), ("rxe_proto",)),
     "rxe_kapi": (
         ("bindings",),
-        ("alloc", "crc", "error", "layout", "prefetch", "rand"),
+        ("alloc", "crc", "error", "layout", "prefetch", "rand", "series"),
         ("sync",),
         ("mem", "net", "time", "work"),
         ("rdma",),

@@ -25,7 +25,6 @@ use crate::{
         DEMUX, //
     }, //
 };
-use core::borrow::Borrow;
 use kernel::{
     prelude::*,
     sync::Arc, //
@@ -47,6 +46,7 @@ use rxe_kapi::{
             Registration, //
         },
     },
+    series::is_set, //
     sync::{
         exit_pair,
         ExitWait,
@@ -97,12 +97,6 @@ module! {
 struct RxeLink {
     demux: Arc<Demux>,
     module: &'static ThisModule,
-}
-
-/// Returns true if the value of a module parameter, a reference on Linux 7.2 and a value on 7.3, is
-/// not 0.
-fn is_set(value: impl Borrow<u8>) -> bool {
-    *value.borrow() != 0
 }
 
 /// Returns the link type that the module parameter selects.

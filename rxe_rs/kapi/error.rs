@@ -2,19 +2,7 @@
 //! Errors: what the kernel crate's `error` lacks.
 
 use core::ffi::c_int;
-use kernel::{
-    error::Error,
-    prelude::*, //
-};
-
-/// `EOPNOTSUPP`, which the kernel crate of Linux 7.2 does not name.
-///
-/// # Context
-///
-/// Any context.
-pub fn unsupported() -> Error {
-    Error::from_errno(-(crate::bindings::EOPNOTSUPP as c_int))
-}
+use kernel::prelude::*;
 
 /// Returns the integer that C expects for `result`: 0 or a negative errno.
 ///

@@ -25,7 +25,7 @@ pub use umem::Umem;
 
 use crate::{
     bindings,
-    error::unsupported, //
+    series::unsupported, //
 };
 use core::cell::Cell;
 use kernel::prelude::*;

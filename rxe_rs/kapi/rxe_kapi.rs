@@ -20,6 +20,7 @@ pub mod net;
 pub mod prefetch;
 pub mod rand;
 pub mod rdma;
+pub mod series;
 pub mod sync;
 pub mod time;
 pub mod work;

@@ -24,7 +24,6 @@ use kernel::{
     sync::Arc, //
 };
 use rxe_kapi::{
-    error::unsupported,
     mem::{
         Memory,
         SgMem, //
@@ -40,6 +39,7 @@ use rxe_kapi::{
             MAX_SEGMENTS, //
         },
     },
+    series::unsupported,
 };
 use rxe_proto::table::{
     region::{

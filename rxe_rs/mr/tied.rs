@@ -36,7 +36,7 @@ use kernel::{
 };
 use rxe_kapi::{
     alloc::kvec,
-    error::unsupported, //
+    series::unsupported, //
 };
 
 /// The regions that are tied to a queue pair until it fails, is reset or is destroyed. If it is

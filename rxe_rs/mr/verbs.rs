@@ -33,7 +33,6 @@ use kernel::{
     },
 };
 use rxe_kapi::{
-    error::unsupported,
     mem::{
         DmaMemory,
         Memory,
@@ -61,6 +60,7 @@ use rxe_kapi::{
             Removal, //
         },
     },
+    series::unsupported,
     sync::Replaceable, //
 };
 use rxe_proto::{

@@ -54,7 +54,6 @@ use kernel::{
     workqueue::new_work, //
 };
 use rxe_kapi::{
-    error::unsupported,
     mem::ring::UserRing,
     net::tx::TxOwner,
     new_spinlock_bh,
@@ -69,6 +68,7 @@ use rxe_kapi::{
         },
         udata::Mapping, //
     },
+    series::unsupported,
     time::SoftTimer, //
 };
 use rxe_proto::{

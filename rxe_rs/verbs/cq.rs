@@ -36,7 +36,6 @@ use kernel::{
     },
 };
 use rxe_kapi::{
-    error::unsupported,
     mem::ring::CompletionRing,
     new_spinlock_irq,
     rdma::{
@@ -60,6 +59,7 @@ use rxe_kapi::{
             WcSink, //
         },
     },
+    series::unsupported,
     sync::SpinLockIrq,
     time::{
         SoftTimer,

@@ -15,11 +15,11 @@ use super::{
 };
 use crate::{
     bindings,
-    error::unsupported,
     mem::odp::{
         AccessKind,
         FaultMode, //
     },
+    series::unsupported,
 };
 use core::ffi::c_int;
 use kernel::prelude::*;

@@ -25,7 +25,6 @@ use super::{
 };
 use crate::{
     bindings,
-    error::unsupported,
     mem::{
         odp::USER_END,
         DmaBuf,
@@ -36,6 +35,7 @@ use crate::{
         SgMem,
         Umem, //
     },
+    series::unsupported,
 };
 use core::{
     ffi::c_int,

@@ -26,11 +26,11 @@ use super::{
 };
 use crate::{
     bindings,
-    error::unsupported,
     mem::{
         DmaMemory,
         Memory, //
     },
+    series::unsupported,
 };
 use core::ffi::c_int;
 use kernel::{

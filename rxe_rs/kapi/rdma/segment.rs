@@ -29,11 +29,11 @@ use super::{
 };
 use crate::{
     bindings,
-    error::unsupported,
     mem::{
         Memory,
         SgMem, //
     },
+    series::unsupported,
 };
 use core::{
     ffi::c_int,

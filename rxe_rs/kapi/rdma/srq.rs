@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     bindings,
-    error::unsupported, //
+    series::unsupported, //
 };
 use core::ffi::c_int;
 use kernel::{

@@ -11,10 +11,7 @@ use super::{
 };
 use crate::{
     bindings,
-    error::{
-        errno,
-        unsupported, //
-    },
+    error::errno,
     rdma::{
         advise::advise_mr_callback,
         ah::{
@@ -52,6 +49,7 @@ use crate::{
         },
         udata, //
     },
+    series::unsupported,
 };
 use kernel::{
     ffi::{
