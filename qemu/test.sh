@@ -153,7 +153,7 @@ one_more_machine() (
 
 two_machines() {
 	machines vm-interop "$main" two --driver-b rdma_rxe --test 'cm.*' 'verbs.*pingpong*' 'perf.write_bw' 'perf.read_bw' 'perf.send_bw' \
-		'perf.*by_cm' 'perf.u[cd]_*' 'perf.many_large_reads' 'wire.*' 'interop.*' 'loss.*_1_percent' 'mcast.*'
+		'perf.*by_cm' 'perf.u[cd]_*' perf.fetch_add perf.compare_swap 'perf.many_large_reads' 'wire.*' 'interop.*' 'loss.*_1_percent' 'mcast.*'
 }
 
 # The tests of crates also run as their projects would run them, by rxe-ci.
@@ -245,7 +245,10 @@ arm64_kernel() (
 		--ko-b "$clone/out/$main-arm64/rxe_rs.ko" --test "$@"
 )
 arm64_briefly() { arm64_kernel verbs.rc_pingpong_ipv4 verbs.ud_pingpong_ipv6 cm.rping_ipv4 perf.write_bw interop.read_served interop.rping_served; }
-arm64_both_ways() { arm64_kernel 'cm.*' 'verbs.*pingpong*' perf.write_bw perf.read_bw perf.send_bw 'interop.*' 'wire.*'; }
+arm64_both_ways() {
+	arm64_kernel 'cm.*' 'verbs.*pingpong*' perf.write_bw perf.read_bw perf.send_bw perf.fetch_add perf.compare_swap \
+		'interop.*' 'wire.*'
+}
 
 # `make test-kernels`: for each other kernel what is to work on all of them, and on those of arm64 what depends on the architecture's memory,
 # and the programs.

@@ -272,6 +272,14 @@ perftest_by_cm() {
 	client "$client" "$tool" -R -F -u "${QP_TIMEOUT:-18}" "$@" "$(ip4 "$server")"
 	served
 }
+# qperf_by_cm CLIENT SERVER TEST: a test of qperf for two seconds, connected by librdmacm. The tests ver_* compare the results of ATOMICs.
+qperf_by_cm() {
+	serve "$2" qperf
+	listening "$2" 19765
+	client "$1" qperf -cm 1 -t 2 -m 4096 "$(ip4 "$2")" "$3"
+	on "$1" qperf "$(ip4 "$2")" quit
+	served
+}
 # median FILE: prints the median of the numbers in a file, the least and the greatest.
 median() {
 	sort -n "$1" | awk '{ v[NR] = $1 } END { print (v[int((NR + 1) / 2)] + v[int(NR / 2) + 1]) / 2, v[1], v[NR] }'
