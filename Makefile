@@ -73,9 +73,10 @@ test: setup
 test-suites: setup
 	@qemu/test.sh suites
 
-# Runs programs above the verbs: UCX, Open MPI, MPICH, libfabric, fio, qperf, rsockets, Rust crates, Mooncake and Ceph.
+# Runs programs above the verbs (UCX, Open MPI, MPICH, libfabric, fio, qperf, rsockets, Rust crates, Mooncake and Ceph) and the kernel's RDMA
+# users (NVMe, NFS, iSER, SRP, RDS and 9P).
 test-apps: setup
-	@SUITES="ucx mpi mpich programs crates mooncake ceph" qemu/test.sh suites
+	@qemu/test.sh apps
 
 # Runs the tests that SECURITY.md names for its promises.
 test-security: setup

@@ -8,6 +8,7 @@
 #               machines, and with PREEMPT_RT
 # check         those that need no machine
 # suites        the suites of other projects (ktests/suites): those named in SUITES, all by default
+# apps          those of programs, and the kernel's own RDMA users
 # security      those that SECURITY.md names
 # debug         the machine tests on the debug kernels
 # kernels       some of the machine tests on each other kernel that Debian has, and between an amd64 and an arm64 machine
@@ -164,6 +165,10 @@ suite() {
 	[ "$1" != ucx ] || machines vm-ucx "$main" two --test 'ucx_default.*'
 }
 
+# NVMe, NFS, iSER, SRP, RDS and 9P.
+kernel_programs() {
+	machines vm-ulp "$main" two --test 'ulp.*'
+}
 kernel_users() {
 	machines vm-ulp "$main" two --test 'docs.*' 'ulp.*' 'mcast.*' 'ipsec.send' 'ipsec.rekeying_between_machines'
 }
@@ -362,13 +367,15 @@ fuzz)
 check)
 	without_machine
 	;;
-suites)
+suites | apps)
 	step tools "$here/build-tools.sh"
 	set --
+	[ "$mode" != apps ] || SUITES="ucx mpi mpich programs crates mooncake ceph"
 	for suite in ${SUITES:-$(cd ktests/suites && ls ./*.suite)}; do
 		set -- "$@" "suite $(basename "$suite" .suite)"
 	done
 	[ -n "${SUITES:-}" ] || set -- "$@" by_ci_uml
+	[ "$mode" != apps ] || set -- "$@" kernel_programs
 	together "$@"
 	;;
 docs)
