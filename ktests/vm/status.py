@@ -326,23 +326,24 @@ def test_huge_message(names):
 
 @case(driver="rxe_rs", reason="rdma_rxe sends from a work item")
 def test_post_returns_soon(names):
-    """Posting a long message takes the caller about a millisecond, or one transmission round; then a work item continues."""
+    """Posting a long message takes the caller about a millisecond, or one transmission round; then a work item continues. Where the
+    machine is emulated, what interrupts the caller takes some milliseconds more, and the message some seconds."""
     unit, size = 512 << 10, 64 << 20
     a, b = pair(names, size=size, qp_type=e.IBV_QPT_UC)
 
     def post(length):
-        # The time of this thread only.
-        before = time.thread_time()
+        # The time of this thread only, and until the completion.
+        before, begin = time.thread_time(), time.monotonic()
         a.post(e.IBV_WR_RDMA_WRITE, a.sge(length), remote=(b.mr.buf, b.mr.rkey))
         taken = time.thread_time() - before
         a.complete(seconds=120)
-        return taken
+        return taken, time.monotonic() - begin
 
     post(unit)
-    one_round = min(post(unit) for _ in range(5))
-    whole = min(post(size) for _ in range(3))
-    print(f"{one_round * 1e3:.2f} ms for {unit >> 10} KiB, {whole * 1e3:.2f} ms for {size >> 20} MiB")
-    assert whole < 3 * one_round + 0.002, "the caller sends the whole message"
+    one_round, _ = min(post(unit) for _ in range(5))
+    whole, elapsed = min(post(size) for _ in range(3))
+    print(f"{one_round * 1e3:.2f} ms for {unit >> 10} KiB, {whole * 1e3:.2f} ms for {size >> 20} MiB, which took {elapsed * 1e3:.0f} ms")
+    assert whole < max(3 * one_round + 0.002, elapsed / 50), "the caller sends the whole message"
 
 
 def test_many_queue_pairs(names):
