@@ -20,15 +20,15 @@ release=$(uname -r)
 device=/sys/class/infiniband/rxe0
 unit=rxe@$NIC.service
 
-# first: the packages and bad input. second: after the restart that a user does. third: after an upgrade, in place of rdma_rxe, and the removal.
-# fourth: after an installation that failed because the disk was full. secure: with Secure Boot. before and after: with the module of DKMS,
+# first: the packages and bad input. second: after the restart that a user does. third: after upgrades that failed. fourth: after an upgrade, in
+# place of rdma_rxe, and the removal. fifth: after an installation that failed because the disk was full. secure: with Secure Boot. before and after: with the module of DKMS,
 # before and after an upgrade of the kernel.
 first="starts_as_installed refuses_another_release refuses_another_flavour recovers_from_half_an_installation recovers_from_a_killed_dpkg
 	says_that_there_is_no_module installs link_of_the_unit"
-second="boots_with_failing_links link_after_the_boot settings_after_the_boot rping_to_own_address failing_link_says_why upgrade_keeps_links
-	upgrade_takes_effect"
-third="newer_module_after_the_boot in_place_of_rdma_rxe requires_a_signature purge_leaves_no_file full_disk"
-fourth="boots_after_the_full_disk installs_after_the_full_disk purge_again_leaves_no_file"
+second="boots_with_failing_links link_after_the_boot settings_after_the_boot rping_to_own_address failing_link_says_why failed_upgrades"
+third="link_after_the_failed_upgrades recovers_from_the_failed_upgrades upgrade_keeps_links upgrade_takes_effect"
+fourth="newer_module_after_the_boot in_place_of_rdma_rxe requires_a_signature purge_leaves_no_file full_disk"
+fifth="boots_after_the_full_disk installs_after_the_full_disk purge_again_leaves_no_file"
 secure="secure_boot_is_on unsigned_module_is_refused foreign_key_is_refused signed_module_loads"
 before="runs_the_old_kernel link_of_dkms"
 after="runs_the_new_kernel link_of_dkms_again"
@@ -233,6 +233,76 @@ case_failing_link_says_why() {
 	is "$(systemctl is-system-running)" running "the system"
 }
 
+# fill MEBIBYTES: leaves that much space on the disk.
+fill() {
+	rm -f /filler
+	sync
+	# Root may use the reserved blocks, too. The file system needs some blocks for itself, so the last ones are used up by writing.
+	fallocate -l $((($(stat -f -c '%f * %S' /)) - (64 << 20))) /filler
+	dd if=/dev/zero of=/filler bs=64K oflag=append conv=notrunc 2>/dev/null || true # It ends when the file system is full.
+	truncate -s -"$1"M /filler
+	sync
+	df -h /
+}
+
+# Upgrades fail because the disk is full, at several points, and the last one because dpkg is killed when it unpacks the module, as by a power
+# failure. Links and lists of depmod stay, and the disk is full when the machine restarts. Where an installation has no space for the lists of
+# depmod, an upgrade succeeds.
+case_failed_upgrades() {
+	local space pid status=0
+	for space in ${FULL_DISK% *}; do
+		if [ -e /filler ]; then
+			rm /filler
+			dpkg --configure -a || true
+			# shellcheck disable=SC2046
+			dpkg -i $(ours packages)
+		fi
+		fill "$space"
+		# shellcheck disable=SC2046
+		refused apt install $(ours newer)
+		has "$said" "No space left on device"
+		link_is rxe0 "$NIC"
+		grep -qF "/rxe_rs.ko" "/usr/lib/modules/$release/modules.dep" || fail "the lists of depmod are damaged"
+		modinfo -n rxe_rs
+		echo "with $space MiB: $(state_of "rxe-rs-modules-$release"), $(state_of rxe-rs-tools)"
+	done
+	rm /filler
+	dpkg --configure -a || true
+	[ -e "$here/status" ] || mkfifo "$here/status"
+	# shellcheck disable=SC2046
+	dpkg --status-fd 9 -i $(ours newer) 9>"$here/status" &
+	pid=$!
+	sed "/^status: rxe-rs-modules-.*: half-installed/q" "$here/status" >/dev/null
+	kill -9 $pid 2>/dev/null || true
+	wait $pid || status=$?
+	is $status 137 "the status of dpkg, which is killed"
+	case $(state_of "rxe-rs-modules-$release") in half-installed | unpacked) ;; *) fail "dpkg was killed too early or too late" ;; esac
+	fill 0
+}
+
+case_link_after_the_failed_upgrades() {
+	is "$(systemctl is-active multi-user.target)" active "multi-user.target"
+	systemctl is-system-running --wait || true
+	df -h /
+	[ -e /filler ] || fail "the disk is no longer full"
+	link_is rxe0 "$NIC"
+	echo "version $(cat /sys/module/rxe_rs/version)"
+}
+
+# docs/install.md: a package of which only a part was unpacked needs its file again.
+case_recovers_from_the_failed_upgrades() {
+	rm /filler
+	# shellcheck disable=SC2046
+	dpkg -i $(ours packages)
+	apt -f install
+	is "$(dpkg --audit)" "" "dpkg --audit"
+	systemctl restart "$unit" "rxe@$OTHER_NIC.service"
+	link_is rxe0 "$NIC"
+	is "$(modinfo -F version rxe_rs)" "$VERSION" "the version of the module"
+	is "$(wc -l <"/etc/rxe_rs/$NIC.conf")" 4 "lines of the configuration"
+	rping_both 5
+}
+
 # The links stay, with the module that is loaded, and connections over them.
 case_upgrade_keeps_links() {
 	local server client before
@@ -322,18 +392,6 @@ case_purge_leaves_no_file() {
 	none_installed
 	same_files
 	refused modinfo -n rxe_rs
-}
-
-# fill MEBIBYTES: leaves that much space on the disk.
-fill() {
-	rm -f /filler
-	sync
-	# Root may use the reserved blocks, too. The file system needs some blocks for itself, so the last ones are used up by writing.
-	fallocate -l $((($(stat -f -c '%f * %S' /)) - (64 << 20))) /filler
-	dd if=/dev/zero of=/filler bs=64K oflag=append conv=notrunc 2>/dev/null || true # It ends when the file system is full.
-	truncate -s -"$1"M /filler
-	sync
-	df -h /
 }
 
 # purge_known: as above, if dpkg has come to know of the packages.
