@@ -64,11 +64,12 @@ discover() {
 # to connect again each second.
 connect_all() { nvme connect-all -t rdma -a "$1" -s 4420 --nr-io-queues=2 --keep-alive-tmo=2 --reconnect-delay=1; }
 
-# disk_of NQN: waits until the host has the namespace of that subsystem, and prints its block device.
+# disk_of NQN: waits until the host has the namespace of that subsystem, and prints its block device, which belongs to the controller where
+# the kernel is without CONFIG_NVME_MULTIPATH.
 disk_of() {
 	local subsystem
 	for subsystem in /sys/class/nvme-subsystem/*; do
-		[ "$(cat "$subsystem/subsysnqn")" != "$1" ] || block_device "$subsystem/nvme*n1" || return
+		[ "$(cat "$subsystem/subsysnqn")" != "$1" ] || block_device "$subsystem/nvme*n1" "$subsystem/nvme*/nvme*n1" || return
 	done
 }
 
