@@ -218,8 +218,9 @@ impl Requester {
         self.rnr_retries = attrs.rnr_retry;
     }
 
-    /// The peer has received all packets before `upto`. Retries count for the packet that is
-    /// missing now (IBTA 9.7.6), even if `una_psn` stays at a READ whose response was lost.
+    /// The peer has received all packets before `upto`. Retries, and the wait after an RNR NAK, are
+    /// for the packet that is missing now (IBTA 9.7.6), even if `una_psn` stays at a READ whose
+    /// response was lost.
     pub(super) fn on_received(&mut self, now: Instant, upto: Psn, attrs: &Attrs) {
         if self.received_psn.is_before(upto) {
             self.received_psn = upto;
