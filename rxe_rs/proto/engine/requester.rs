@@ -313,13 +313,8 @@ impl Qp {
         backend: &mut impl Backend,
         tx: &mut impl Tx,
     ) -> Progress {
-        if self.req.rnr_until.is_some() {
-            // Only receives are missing: the responder answers earlier READs meanwhile.
-            let missing = self.req.responses.has_missing();
-            let progress = missing.then(|| self.request_missing(now, backend, tx));
-            return progress.flatten().unwrap_or(Progress::Idle);
-        }
-        if self.req.probe_pending {
+        let receiver_not_ready = self.req.rnr_until.is_some();
+        if self.req.probe_pending && !receiver_not_ready {
             if !tx.has_room() {
                 return Progress::More;
             }
@@ -329,6 +324,10 @@ impl Qp {
             if let Some(progress) = self.request_missing(now, backend, tx) {
                 return progress;
             }
+        }
+        if receiver_not_ready {
+            // Only receives are missing: the responder answers earlier READs meanwhile.
+            return Progress::Idle;
         }
         loop {
             self.end_repeat(backend);
