@@ -274,10 +274,11 @@ perftest_by_cm() {
 }
 # qperf_by_cm CLIENT SERVER TEST: a test of qperf for two seconds, connected by librdmacm. The tests ver_* compare the results of ATOMICs.
 qperf_by_cm() {
-	serve "$2" qperf
-	listening "$2" 19765
-	client "$1" qperf -cm 1 -t 2 -m 4096 "$(ip4 "$2")" "$3"
-	on "$1" qperf "$(ip4 "$2")" quit
+	local client=$1 server=$2 test=$3
+	serve "$server" qperf
+	listening "$server" 19765
+	client "$client" qperf -cm 1 -t 2 -m 4096 "$(ip4 "$server")" "$test"
+	on "$client" qperf "$(ip4 "$server")" quit
 	served
 }
 # median FILE: prints the median of the numbers in a file, the least and the greatest.
