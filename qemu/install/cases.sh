@@ -21,8 +21,8 @@ device=/sys/class/infiniband/rxe0
 unit=rxe@$NIC.service
 
 # first: the packages and bad input. second: after the restart that a user does. third: after upgrades that failed. fourth: after an upgrade, in
-# place of rdma_rxe, and the removal. fifth: after an installation that failed because the disk was full. secure: with Secure Boot. before and after: with the module of DKMS,
-# before and after an upgrade of the kernel.
+# place of rdma_rxe, and the removal. fifth: after an installation that failed because the disk was full. secure: with Secure Boot. before and
+# after: with the module of DKMS, before and after an upgrade of the kernel.
 first="starts_as_installed refuses_another_release refuses_another_flavour recovers_from_half_an_installation recovers_from_a_killed_dpkg
 	says_that_there_is_no_module installs link_of_the_unit"
 second="boots_with_failing_links link_after_the_boot settings_after_the_boot rping_to_own_address failing_link_says_why failed_upgrades"
@@ -121,19 +121,24 @@ case_recovers_from_half_an_installation() {
 	same_files
 }
 
+# killed_dpkg FOLDER PACKAGE MOMENT: dpkg, which installs the packages of a folder, is killed when one of them gets to that state.
+killed_dpkg() {
+	local pid status=0
+	[ -e "$here/status" ] || mkfifo "$here/status"
+	# shellcheck disable=SC2046
+	dpkg --status-fd 9 -i $(ours "$1") 9>"$here/status" &
+	pid=$!
+	sed "/^status: $2.*: $3/q" "$here/status" >/dev/null
+	kill -9 $pid 2>/dev/null || true
+	wait $pid || status=$?
+	is $status 137 "the status of dpkg, which is killed at $3"
+}
+
 # As after a power failure: dpkg is killed when it unpacks, and when it configures.
 case_recovers_from_a_killed_dpkg() {
-	local moment pid status
-	mkfifo "$here/status"
+	local moment
 	for moment in half-installed half-configured; do
-		# shellcheck disable=SC2046
-		dpkg --status-fd 9 -i $(ours packages) 9>"$here/status" &
-		pid=$!
-		sed "/^status: rxe-rs-tools.*: $moment/q" "$here/status" >/dev/null
-		kill -9 $pid 2>/dev/null || true
-		status=0
-		wait $pid || status=$?
-		is $status 137 "the status of dpkg, which is killed at $moment"
+		killed_dpkg packages rxe-rs-tools $moment
 		# docs/install.md: a package that is not unpacked completely needs its file again, which apt does not have.
 		case $moment in
 		# shellcheck disable=SC2046
@@ -245,15 +250,20 @@ fill() {
 	df -h /
 }
 
+# make_space: the disk is no longer full, and dpkg completes what it can.
+make_space() {
+	rm /filler
+	dpkg --configure -a || true
+}
+
 # Upgrades fail because the disk is full, at several points, and the last one because dpkg is killed when it unpacks the module, as by a power
 # failure. Links and lists of depmod stay, and the disk is full when the machine restarts. Where an installation has no space for the lists of
 # depmod, an upgrade succeeds.
 case_failed_upgrades() {
-	local space pid status=0
+	local space
 	for space in ${FULL_DISK% *}; do
 		if [ -e /filler ]; then
-			rm /filler
-			dpkg --configure -a || true
+			make_space
 			# shellcheck disable=SC2046
 			dpkg -i $(ours packages)
 		fi
@@ -266,16 +276,8 @@ case_failed_upgrades() {
 		modinfo -n rxe_rs
 		echo "with $space MiB: $(state_of "rxe-rs-modules-$release"), $(state_of rxe-rs-tools)"
 	done
-	rm /filler
-	dpkg --configure -a || true
-	[ -e "$here/status" ] || mkfifo "$here/status"
-	# shellcheck disable=SC2046
-	dpkg --status-fd 9 -i $(ours newer) 9>"$here/status" &
-	pid=$!
-	sed "/^status: rxe-rs-modules-.*: half-installed/q" "$here/status" >/dev/null
-	kill -9 $pid 2>/dev/null || true
-	wait $pid || status=$?
-	is $status 137 "the status of dpkg, which is killed"
+	make_space
+	killed_dpkg newer rxe-rs-modules- half-installed
 	case $(state_of "rxe-rs-modules-$release") in half-installed | unpacked) ;; *) fail "dpkg was killed too early or too late" ;; esac
 	fill 0
 }
@@ -407,8 +409,7 @@ case_full_disk() {
 	local space
 	for space in $FULL_DISK; do
 		if [ -e /filler ]; then
-			rm /filler
-			dpkg --configure -a || true
+			make_space
 			apt -f install
 			purge_known
 			same_files
@@ -434,8 +435,7 @@ case_boots_after_the_full_disk() {
 }
 
 case_installs_after_the_full_disk() {
-	rm /filler
-	dpkg --configure -a || true
+	make_space
 	apt -f install
 	is "$(dpkg --audit)" "" "dpkg --audit"
 	# shellcheck disable=SC2046
