@@ -173,6 +173,20 @@ class TwoKernels(Sessions):
         self.assertEqual([found("a", "rxe_rs"), found("b", "rxe_rs"), found("a", "ksegment"), found("b", "ksegment"), found("a", "x")],
                          ["rxe_rs.ko", "b/rxe_rs.ko", "ksegment.ko", "", ""])
 
+    def test_rejected_connection_of_qperf(self):
+        """qperf's server names its port before it listens on it: a rejected request is repeated, and any other failure is one."""
+        functions = "serve() { :; }; listening() { :; }; served() { :; }; ip4() { echo 10.77.0.2; }; on() { :; }"
+        library = session.QEMU / "guest/lib.sh"
+        rejected = "unexpected event from RDMA CM: Event rejected"
+        for answers, status in (([""], 0), ([rejected, rejected, ""], 0), ([rejected] * 5, 1), (["wrong value"], 1)):
+            (self.folder / "answers").write_text("".join(f"{answer}\n" for answer in answers))
+            (self.folder / "count").write_text("")
+            client = ("client() { echo >>count; answer=$(sed -n $(wc -l <count)p answers); echo \"$answer\"; [ -z \"$answer\" ]; }")
+            script = f"set -e; eval \"$(sed -n '/^qperf_by_cm()/,/^}}/p' {library})\"; {functions}; {client}; qperf_by_cm a b ver_rc_fetch_add"
+            run = subprocess.run(["bash", "-c", script], cwd=self.folder, capture_output=True, text=True)
+            self.assertEqual((run.returncode, run.stderr), (status, ""), answers)
+            self.assertEqual((self.folder / "count").read_text().count("\n"), len(answers))
+
 
 class Processors(unittest.TestCase):
     def test_each_architecture_has_a_platform(self):
