@@ -424,12 +424,13 @@ impl Qp {
         tx: &mut impl Tx,
     ) {
         let begun = !matches!(response.body, ResponseBody::Read { sent: 0, .. });
-        let Some((psn, syndrome @ Syndrome::Ack { .. })) = self.resp.ack else {
+        let Some((_, syndrome @ Syndrome::Ack { .. })) = self.resp.ack else {
             return;
         };
+        // Not what is right before the READ: that may be another READ or an ATOMIC, see above.
+        let (psn, msn) = self.resp.acknowledgeable;
         if response.first_time && !begun && psn.is_before(response.psn) {
-            let msn = Msn::new(response.msn.get().wrapping_sub(1));
-            self.transmit_ack(now, response.psn.prev(), syndrome, msn, backend, tx);
+            self.transmit_ack(now, psn, syndrome, msn, backend, tx);
         }
     }
 
@@ -516,6 +517,10 @@ impl Qp {
                 len,
                 sent,
             } => {
+                // The consumer may have withdrawn the right since the request was accepted.
+                if len > 0 && !self.attrs.remote_read {
+                    return ResponseOutcome::Refused;
+                }
                 let mtu = self.attrs.mtu.bytes();
                 let left = len.saturating_sub(sent);
                 // What is sent for the first time may be merged.

@@ -5,7 +5,7 @@
 use rxe_proto::engine::backend::Count;
 use rxe_proto::engine::wc::WcStatus;
 use rxe_proto::engine::wr::SendOp;
-use rxe_proto::engine::State;
+use rxe_proto::engine::{Service, State};
 use rxe_proto::ids::{Mtu, Psn, Qpn};
 use rxe_proto::sim::{seeds, set_remote, wr, Link, Pair, RecvBuf, PAGE, REMOTE, RKEY};
 use rxe_proto::wire::aeth::Syndrome;
@@ -341,6 +341,36 @@ fn ack_of_a_duplicate_names_no_read() {
             .iter()
             .all(|(_, s)| *s == WcStatus::Success));
     }
+}
+
+/// As above, and the ACK is sent before the data of another READ, which a rate limit holds back.
+#[test]
+fn ack_before_a_held_read_names_no_read() {
+    let mut pair = Pair::small(Service::Rc, 1, Link::PERFECT);
+    let psn = pair.qps[1].rq_psn();
+    let request = |operation, psn, len| {
+        let mut bth = Bth::new(Opcode::rc(operation), Qpn::new(0x12), psn);
+        bth.ack_req = true;
+        Headers::new(bth).reth(REMOTE, RKEY, len)
+    };
+    let credits = 0x1f;
+    let ack = (psn, 1, Syndrome::Ack { credits });
+    pair.inject(1, request(Operation::WriteOnly, psn, 0), &[]);
+    pair.transmit(1);
+    assert_eq!(acknowledgements(&pair), [ack]);
+    pair.inject(1, request(Operation::ReadRequest, psn.next(), 8), &[]);
+    pair.transmit(1);
+    pair.drop_in_flight();
+    let mut cnp = Bth::new(Opcode::CNP, Qpn::new(0x12), Psn::new(0));
+    cnp.becn = true;
+    pair.inject(1, Headers::new(cnp), &[0; 16]);
+    let second = psn.wrapping_add(2);
+    pair.inject(1, request(Operation::ReadRequest, second, 8), &[]);
+    pair.transmit(1);
+    assert_eq!(pair.packets_in_flight().count(), 0, "the data is not held");
+    pair.inject(1, request(Operation::WriteOnly, psn, 0), &[]);
+    pair.transmit(1);
+    assert_eq!(acknowledgements(&pair), [ack]);
 }
 
 /// A READ is repeated whose memory is gone, in the midst of the response to a later one. rdma_rxe

@@ -10,7 +10,8 @@ use rxe_proto::engine::{Progress, Service, State};
 use rxe_proto::ids::{Msn, Psn, Qpn};
 use rxe_proto::sim::{wr, Link, Pair, RecvBuf, REMOTE, RKEY};
 use rxe_proto::wire::aeth::NakCode;
-use rxe_proto::wire::{Aeth, Bth, Headers, Opcode, Operation, Packet, Syndrome};
+use rxe_proto::wire::feth::Selectivity;
+use rxe_proto::wire::{Aeth, Bth, Headers, Opcode, Operation, Packet, Syndrome, Transport};
 
 const SECOND: u64 = 1_000_000_000;
 const MTU: u32 = 1024;
@@ -545,4 +546,85 @@ fn congestion_bits_of_requests() {
     assert!(in_flight(&pair)
         .iter()
         .all(|(bth, _)| bth.opcode != Opcode::CNP));
+}
+
+/// The consumer withdraws the right to WRITE amid a message: nothing is written after that.
+#[test]
+fn right_to_write_is_withdrawn() {
+    for service in [Service::Rc, Service::Uc] {
+        let mut pair = Pair::small(service, 1, Link::PERFECT);
+        let psn = pair.qps[1].rq_psn();
+        let transport = match service {
+            Service::Uc => Transport::Uc,
+            _ => Transport::Rc,
+        };
+        let headers = |operation, psn| {
+            let opcode = Opcode::new(transport, operation).expect("an opcode of RC and UC");
+            Headers::new(Bth::new(opcode, Qpn::new(0x12), psn))
+        };
+        let at = REMOTE as usize;
+        let size = MTU as usize;
+        pair.hosts[1].memory.borrow_mut().fill(0);
+        let first = headers(Operation::WriteFirst, psn).reth(REMOTE, RKEY, 2 * MTU);
+        pair.inject(1, first, &vec![1; size]);
+        pair.qps[1].attrs.remote_write = false;
+        let last = headers(Operation::WriteLast, psn.next());
+        pair.inject(1, last, &vec![1; size]);
+        {
+            let memory = pair.hosts[1].memory.borrow();
+            let (before, after) = memory[at..at + 2 * size].split_at(size);
+            assert!(before.iter().all(|byte| *byte == 1), "{service:?}");
+            assert!(after.iter().all(|byte| *byte == 0), "{service:?}");
+        }
+        if service == Service::Rc {
+            assert_refused(&mut pair, NakCode::InvalidRequest, "WRITE last");
+        }
+    }
+}
+
+/// The consumer withdraws the right to READ: no data is sent after that, neither what is left of a
+/// response nor in response to a duplicate.
+#[test]
+fn right_to_read_is_withdrawn() {
+    for repeated in [true, false] {
+        let mut pair = pair();
+        send(&mut pair, 0, Operation::ReadRequest, 0, 2 * MTU);
+        pair.transmit_packets(1, if repeated { 10 } else { 1 });
+        let sent = in_flight(&pair).len();
+        assert_eq!(sent, if repeated { 2 } else { 1 });
+        pair.drop_in_flight();
+        pair.qps[1].attrs.remote_read = false;
+        if repeated {
+            send(&mut pair, 0, Operation::ReadRequest, 0, 2 * MTU);
+        }
+        pair.transmit(1);
+        let data = |bth: &Bth| bth.opcode != Opcode::RC_ACKNOWLEDGE;
+        let found = in_flight(&pair).iter().filter(|(b, _)| data(b)).count();
+        assert_eq!(found, 0, "repeated: {repeated}");
+    }
+}
+
+/// rdma_rxe repeats an ATOMIC WRITE or FLUSH whose response was lost with address 0.
+#[test]
+fn duplicates_of_rdma_rxe() {
+    for operation in [Operation::AtomicWrite, Operation::Flush] {
+        let mut pair = pair();
+        let psn = pair.qps[1].rq_psn();
+        let payload: &[u8] = match operation {
+            Operation::AtomicWrite => &[7; 8],
+            _ => &[],
+        };
+        for addr in [REMOTE, 0] {
+            let headers = Headers::new(bth(operation, psn, 8));
+            let headers = match operation {
+                Operation::Flush => headers.feth(Selectivity::Range, 1),
+                _ => headers,
+            };
+            pair.inject(1, headers.reth(addr, RKEY, 8), payload);
+            pair.transmit(1);
+            let responses = in_flight(&pair).len();
+            assert_eq!(responses, 1, "{operation:?}, address {addr:#x}");
+            pair.drop_in_flight();
+        }
+    }
 }

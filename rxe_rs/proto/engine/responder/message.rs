@@ -132,15 +132,16 @@ impl Qp {
         with_imm: bool,
         backend: &mut impl Backend,
     ) -> Result<(), RequestFault> {
+        // Each packet: the consumer may have withdrawn the right amid the message.
+        if !self.attrs.remote_write {
+            return Err(INVALID);
+        }
         let (rkey, addr, left, total) = if first {
             let Some(reth) = packet.reth() else {
                 return Err(INVALID);
             };
             let total = reth.dma_len();
             let (rkey, addr) = (reth.rkey(), reth.va());
-            if !self.attrs.remote_write {
-                return Err(INVALID);
-            }
             if total > MAX_MESSAGE {
                 return Err(INVALID);
             }

@@ -222,9 +222,10 @@ impl Qp {
                     },
                     _,
                 )),
-            ) if packet
-                .reth()
-                .is_some_and(|reth| reth.rkey() == rkey && reth.va() == addr) =>
+            ) if packet.reth().is_some_and(|reth| {
+                // rdma_rxe repeats these requests with the address 0.
+                reth.rkey() == rkey && (reth.va() == addr || reth.va() == 0)
+            }) =>
             {
                 PendingResponse {
                     psn,
