@@ -129,15 +129,17 @@ impl Qp {
                 backend.count(Count::RnrNakReceived);
                 // An RNR NAK for a packet not retransmitted since the previous one is a duplicate.
                 let new = self.req.rnr_until.is_none() && psn.is_before(self.req.psn);
+                let mut from = psn;
                 if self.acknowledge(now, psn, backend) == Acked::ResponseMissing {
                     if new {
                         self.req.responses.on_answered(psn.next());
                     }
                     self.implied_nak(now, Some(psn), backend);
-                    // Unless only responses are requested again, this packet is sent again, too.
+                    // Unless only responses are requested again, the requests from the oldest on
+                    // are repeated, after the wait.
                     let responses = &self.req.responses;
                     if !responses.has_missing() && !responses.has_requested_expected() {
-                        return;
+                        from = self.req.una_psn;
                     }
                 }
                 if !new || self.state == State::Err {
@@ -150,7 +152,7 @@ impl Qp {
                     }
                     self.req.rnr_retries = self.req.rnr_retries.saturating_sub(1);
                 }
-                self.move_cursor(psn, backend);
+                self.move_cursor(from, backend);
                 self.req.deadline = None;
                 self.req.prober.on_retransmit(now);
                 self.req.prober.rearm(now, false);
@@ -285,6 +287,8 @@ impl Qp {
     ) {
         self.req.loss_deadline = None;
         self.expect_response(backend);
+        let end = self.req.implied_nak_end;
+        let answered_later = upto.is_some_and(|upto| end.is_before(upto));
         let upto = upto.filter(|_| self.req.marks_requests && !self.gso.is_suspect());
         let lost = upto.is_some_and(|upto| {
             self.req.responses.on_answered(upto);
@@ -299,13 +303,15 @@ impl Qp {
             return;
         }
         let at = self.req.una_psn;
-        if self.req.implied_nak_psn == Some(at) {
+        // Unless the peer has answered what was sent later: then it was lost again.
+        if self.req.implied_nak_psn == Some(at) && !answered_later {
             // The peer is alive and still sends the responses of earlier requests.
             self.req.rearm(now, &self.attrs);
             return;
         }
         if self.handle_loss(now, at, backend) {
             self.req.implied_nak_psn = Some(at);
+            self.req.implied_nak_end = self.req.max_psn;
             backend.count(Count::ImpliedNak);
         }
     }

@@ -85,6 +85,8 @@ pub(super) struct Requester {
     repeated: Option<Psn>,
     /// PSN of the missing response that the last implied NAK was for.
     pub(super) implied_nak_psn: Option<Psn>,
+    /// PSN of the request that was sent next after its retransmission.
+    pub(super) implied_nak_end: Psn,
     /// PSN of the latest response that proved one before it to be missing.
     pub(super) latest_ahead: Option<Psn>,
     /// Responses ahead of the expected one that are kept.
@@ -167,6 +169,7 @@ impl Requester {
             repeat: None,
             repeated: None,
             implied_nak_psn: None,
+            implied_nak_end: Psn::new(0),
             latest_ahead: None,
             responses: KeptResponses::new(),
             probe_pending: false,

@@ -7,7 +7,9 @@ use rxe_proto::engine::wc::WcStatus;
 use rxe_proto::engine::wr::SendOp;
 use rxe_proto::engine::{Service, State};
 use rxe_proto::ids::{Mtu, Psn, Qpn};
-use rxe_proto::sim::{seeds, set_remote, wr, Link, Pair, RecvBuf, PAGE, REMOTE, RKEY};
+use rxe_proto::sim::{
+    run_together, seeds, set_remote, wr, Link, Pair, RecvBuf, PAGE, REMOTE, RKEY,
+};
 use rxe_proto::wire::aeth::Syndrome;
 use rxe_proto::wire::opcode::{Opcode, Operation};
 use rxe_proto::wire::packet::Packet;
@@ -532,5 +534,98 @@ fn receiver_not_ready_behind_a_lost_response() {
         let done = [1, 2, 3, 4, 5].map(|id| (id, WcStatus::Success));
         assert_eq!(pair.statuses(0), done, "{case}");
         assert_eq!(pair.hosts[0].counts[Count::Timeout], 0, "{case}");
+    }
+}
+
+/// The response to a READ or ATOMIC is lost, and lost again when the requester has gone back, while
+/// one WRITE after the other follows. The ACKs of those that were sent later show that it was lost
+/// again; they must not postpone its recovery beyond four times the timeout (IBTA 9.7.6.1.3).
+#[test]
+fn lost_again_under_writes() {
+    const PAUSE: u64 = 200_000;
+    for (op, len) in [(SendOp::Read, 100), (SendOp::FetchAdd, 8)] {
+        // A peer that keeps no packets, and one that is not yet known to do so.
+        for token in [0, 7] {
+            let case = format!("{op:?}, token {token}");
+            let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, MEMORY);
+            pair.qps[1].attrs.token = token;
+            // A large window.
+            for id in 0..64 {
+                pair.post(0, wr(SendOp::Write, id, 128 * MTU), 0);
+            }
+            pair.run(60 * MS);
+            let before = pair.hosts[0].sent.len();
+            let psn = pair.qps[0].sq_psn();
+            pair.post(0, wr(op, 100, len), 0);
+            let (mut lost, mut lost_at, mut id) = (0, pair.now, 101);
+            while pair.hosts[0].sent.len() == before {
+                pair.post(0, wr(SendOp::Write, id, 100), 0);
+                id += 1;
+                let next = pair.now + PAUSE;
+                while lost < 2 && pair.now < next {
+                    pair.transmit(1);
+                    let is_it = |p: &Packet<'_>| p.opcode().is_response() && p.bth().psn == psn;
+                    if pair.drop_chosen(is_it) > 0 {
+                        (lost, lost_at) = (lost + 1, pair.now);
+                    }
+                    assert!(pair.step(), "{case}: stuck");
+                }
+                run_together(core::slice::from_mut(&mut pair), next, |_, _| {});
+                // The timeout is 4096 ns << 10.
+                let waited = pair.now.ns_since(lost_at);
+                assert!(waited <= 4 * (4096 << 10), "{case}: {waited} ns");
+            }
+            assert_eq!(lost, 2, "{case}");
+        }
+    }
+}
+
+/// The last response to a READ is lost, once or more often, and no receive is posted for the SEND
+/// behind it before the READ has completed. The peer keeps no packets, so all is repeated, but the
+/// SEND not before the time that the RNR NAK demands (IBTA 9.7.5.2.8), and without an
+/// acknowledgement timer, too.
+#[test]
+fn not_ready_behind_a_response_lost_by_another_peer() {
+    const WAIT: u64 = 163_840_000;
+    for (timeout, losses) in [14, 0].into_iter().flat_map(|t| [1, 2, 3].map(|l| (t, l))) {
+        let case = format!("timeout {timeout}, {losses} losses");
+        let mut pair = reading(1, Link::PERFECT);
+        pair.qps[0].attrs.timeout = timeout;
+        pair.qps[1].attrs.token = 0;
+        pair.qps[1].attrs.min_rnr_timer = 28;
+        pair.run(60 * MS);
+        pair.post(0, wr(SendOp::Read, 2, LEN), 0);
+        let last = pair.qps[0].sq_psn().wrapping_add(PACKETS as u32 - 1);
+        pair.post(0, wr(SendOp::Send, 3, 4 * MTU), 0);
+        let (mut lost, mut naks, mut resume, mut early) = (0, 0, None, 0);
+        while pair.statuses(0).len() < 3 {
+            if pair.statuses(0).len() == 2 && pair.hosts[1].receives.is_empty() {
+                pair.hosts[1].receives.push_back(RecvBuf {
+                    wr_id: 9,
+                    at: 0,
+                    len: 4 * MTU,
+                });
+            }
+            pair.transmit(1);
+            if lost < losses {
+                lost += pair.drop_chosen(|packet| {
+                    packet.opcode().is_response() && packet.bth().psn == last
+                });
+            }
+            pair.transmit(0);
+            let sends = pair.packets_in_flight().any(|udp| {
+                let packet = Packet::parse(udp, udp.len()).unwrap();
+                !packet.opcode().is_response() && last.is_before(packet.bth().psn)
+            });
+            early += u32::from(sends && resume.is_some_and(|at| pair.now < at));
+            assert!(naks < 20, "{case}");
+            assert!(pair.step(), "{case}: stuck");
+            if pair.hosts[0].counts[Count::RnrNakReceived] != naks {
+                naks = pair.hosts[0].counts[Count::RnrNakReceived];
+                resume = Some(pair.now + WAIT);
+            }
+        }
+        assert_eq!(lost, losses, "{case}");
+        assert_eq!(early, 0, "{case}: sent before the time");
     }
 }
