@@ -131,7 +131,10 @@ struct LockedQp<'g> {
     inner: SpinLockBhGuard<'g, QpInner>,
     mrs: MrAccess<'g>,
     path: Path,
-    /// Packets that were admitted, and their bytes after the UDP headers.
+    /// A packet was passed to the engine.
+    delivered: bool,
+    /// Packets that were admitted, and their bytes after the UDP headers. Those to a group are
+    /// counted once for all its members.
     packets: usize,
     bytes: usize,
     /// Of these packets, those that had no ICRC.
@@ -280,6 +283,7 @@ impl<'g> LockedQp<'g> {
                 source: Gid(segment.source()),
                 destination,
             },
+            delivered: false,
             packets: 0,
             bytes: 0,
             without_icrc: 0,
@@ -302,6 +306,7 @@ impl<'g> LockedQp<'g> {
             qp,
             mut inner,
             mrs,
+            delivered,
             packets,
             bytes,
             without_icrc,
@@ -315,9 +320,9 @@ impl<'g> LockedQp<'g> {
             counters.traffic(Traffic::RxMerged, merged);
             counters.traffic(Traffic::RxByReference, by_reference);
         });
-        let to_send = match packets {
-            0 => ToSend::Nothing,
-            _ => qp.to_send(&mut inner, &mrs),
+        let to_send = match delivered {
+            true => qp.to_send(&mut inner, &mrs),
+            false => ToSend::Nothing,
         };
         let defers = inner.shares_device && inner.sent_since_resumed >= MAX_SENT_SINCE_RESUMED;
         // The ACK leaves together with the reply of the consumer, if there is one.
@@ -437,6 +442,7 @@ impl<'g> LockedQp<'g> {
             meta: &meta,
         };
         qp.receive(inner, &self.mrs, now, &received);
+        self.delivered = true;
         Ok(())
     }
 }

@@ -26,6 +26,7 @@ from lib.counters import counter
 from lib.debug_messages import refusal_logged
 from lib.ends import ACCESS, End, pair, pattern, soon
 from lib.keys import ACCESS_, PD_, TRANS
+from lib.mcast import MULTICAST_QPN, attach, detach, gid_of
 from lib.odp import (
     ON_DEMAND, FLUSH, INVOKE_WRITE, NO_FAULT, PAGE, PREFETCH, PREFETCH_WRITE, USER_END, Area, PageDropper, Side, advise, check, drop_pages, invoke,
     libc, ok, read, send, sides, write,
@@ -217,6 +218,31 @@ def test_datagrams(names):
         # Distinguishes duplicated datagrams from wrong memory.
         whose = [next((m for m in range(8) if data == sent[m]), "zeros" if not any(data) else "?") for data in held]
         assert set(whose) == set(range(8)), f"round {n}: the receives hold the datagrams {whose}"
+
+
+def test_datagrams_to_group(names):
+    """A datagram to a multicast group arrives at a page that is not present, at a queue pair that nothing else makes send or receive."""
+    a, b = (Side(End(names[n], int(names[n + 1]), qp_type=e.IBV_QPT_UD)) for n in (0, 2))
+    for side in (a, b):
+        attr = QPAttr(port_num=1)
+        attr.qkey = QKEY
+        side.end.qp.to_rts(attr)
+    group = gid_of("239.77.1.3")
+    attach(b.end.qp, group)
+    route = GlobalRoute(dgid=group, sgid_index=a.end.gid_index, hop_limit=4)
+    ah = AH(a.end.pd, attr=AHAttr(gr=route, is_global=1, port_num=1))
+    for n in range(3):
+        data = pattern(1000, n)
+        a.area.put(data)
+        b.end.recv(b.sge(1040, 3600))
+        drop_pages(b)
+        wr = SendWR(num_sge=1, sg=[a.sge(1000)], opcode=e.IBV_WR_SEND, send_flags=e.IBV_SEND_SIGNALED)
+        wr.set_wr_ud(ah, MULTICAST_QPN, QKEY)
+        a.end.qp.post_send(wr)
+        a.end.complete()
+        b.end.complete()
+        check(b, data, 3640)
+    detach(b.end.qp, group)
 
 
 def test_pages_dropped_under_traffic(names):

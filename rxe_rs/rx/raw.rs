@@ -30,7 +30,10 @@ use rxe_kapi::{
     rdma::cq::Origin,
     sync::RcuTable, //
 };
-use rxe_proto::wire::packet::Payload;
+use rxe_proto::{
+    engine::ToSend,
+    wire::packet::Payload, //
+};
 
 /// Raw packet queue pairs by number.
 #[pin_data]
@@ -130,11 +133,15 @@ impl QpCtx {
         if inner.destroyed {
             return;
         }
+        if inner.engine.state().receives().is_err() {
+            return;
+        }
         let mrs = self.mr_access(rcu, &inner);
         self.take_frame(&mut inner, &mrs, &Payload::from_slice(frame));
-        let has_fault = inner.has_unhandled_fault();
+        let to_send = self.to_send(&mut inner, &mrs);
         self.unlock_and_notify(rcu, inner, Origin::Event);
-        if has_fault {
+        // A page fault or an event, too.
+        if to_send != ToSend::Nothing {
             self.as_arc_borrow().transmit(clock::now(), Origin::Event);
         }
     }
