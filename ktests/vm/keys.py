@@ -252,9 +252,9 @@ def test_invalidate_in_order(names):
     write(a, b.mr.buf, key, status=REFUSED)
 
 
-def test_refused_invalidations(names):
-    """A queue pair that did not bind a window tries to invalidate it, again and again, while the peer of the one that did writes through the
-    window: not one write is refused."""
+def refused_repeatedly(names, attempt, make_other):
+    """A peer writes through a window of type 2, while another queue pair makes the same refused request again and again: `attempt` posts it to
+    the end that `make_other` returns for the one with the window. Not one write is refused."""
     size = 1 << 16
     with writer(names, BINDABLE, size=size) as writes:
         b = writes.end
@@ -263,14 +263,29 @@ def test_refused_invalidations(names):
         b.complete()
         writes.set_target(b.mr.buf, key)
         writes.goes_on()
-        other = b.with_another_qp()
+        other = make_other(b)
         for _ in range(1000):
             other.connect(other, 100, 100)
-            local_inv(other, key)
+            attempt(other, mw, key)
             other.complete(BIND_ERROR)
             other.qp.modify(QPAttr(qp_state=e.IBV_QPS_RESET), e.IBV_QP_STATE)
         writes.goes_on()
         print(f"{writes.count()} writes")
+
+
+def test_refused_invalidations(names):
+    """A queue pair that did not bind a window tries to invalidate it."""
+    refused_repeatedly(names, lambda other, _, key: local_inv(other, key), End.with_another_qp)
+
+
+def test_refused_binds(names):
+    """Another queue pair tries to bind a window that is bound already."""
+    refused_repeatedly(names, lambda other, mw, _: bind(other, mw, 0, PAGE, WRITE), End.with_another_qp)
+
+
+def test_refused_binds_of_strangers(names):
+    """A queue pair of another protection domain tries to bind the window to memory of its own."""
+    refused_repeatedly(names, lambda other, mw, _: bind(other, mw, 0, PAGE, WRITE), lambda _: End(names[2], int(names[3]), access=BINDABLE))
 
 
 def test_process_killed(names):

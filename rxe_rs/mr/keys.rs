@@ -127,6 +127,14 @@ impl Frwr {
         if !access.is_consistent() || persistent || reg.length > pages.len() || wraps {
             return Err(LocalOpFault);
         }
+        // A request that is refused must not make accesses to the region fail meanwhile.
+        let registered = {
+            let _bh = disable_bh();
+            self.registration.try_access().is_some()
+        };
+        if registered {
+            return Err(LocalOpFault);
+        }
         self.registration.update(|registration| {
             // It must have been invalidated before.
             if registration.is_some() || self.deregistered.load(Relaxed) {
@@ -155,25 +163,36 @@ impl Frwr {
 
     /// Ends the registration, if `key` is its key and `by` may invalidate it.
     fn invalidate(&self, key: RKey, by: Invalidation) -> Result<(), AccessError> {
-        // A wrong key must not make other accesses fail meanwhile.
+        // A request that is refused must not make other accesses fail meanwhile.
         if self.key.load(Relaxed) != key.0 {
             return Err(AccessError::BadKey);
         }
+        {
+            let _bh = disable_bh();
+            if let Some(desc) = self.registration.try_access() {
+                may_invalidate(&desc, by)?;
+            }
+        }
+        // Another registration may have taken its place.
         self.registration.update(|registration| {
-            let refused = match (&registration, by) {
-                _ if self.key.load(Relaxed) != key.0 => Some(AccessError::BadKey),
-                (_, Invalidation::Local) => None,
-                (None, Invalidation::Remote) => Some(AccessError::BadKey),
-                (Some(desc), Invalidation::Remote) if !desc.access.intersects(Access::REMOTE) => {
-                    Some(AccessError::NoRight)
-                }
-                (Some(_), Invalidation::Remote) => None,
-            };
-            if let Some(e) = refused {
-                return Err(e);
+            if self.key.load(Relaxed) != key.0 {
+                return Err(AccessError::BadKey);
+            }
+            match &registration {
+                Some(desc) => may_invalidate(desc, by)?,
+                None if by == Invalidation::Remote => return Err(AccessError::BadKey),
+                None => {}
             }
             *registration = None;
             Ok(())
         })
+    }
+}
+
+/// Checks that `by` may end the registration `desc`.
+fn may_invalidate(desc: &MrDesc, by: Invalidation) -> Result<(), AccessError> {
+    match by == Invalidation::Remote && !desc.access.intersects(Access::REMOTE) {
+        true => Err(AccessError::NoRight),
+        false => Ok(()),
     }
 }

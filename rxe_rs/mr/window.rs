@@ -43,6 +43,7 @@ use rxe_proto::{
         window::{
             check_bind,
             Bind,
+            Window,
             WindowState,
             WindowType, //
         },
@@ -113,22 +114,15 @@ impl WindowCtx {
         bind: &Bind,
         guard: &rcu::Guard,
     ) -> Result<(), LocalOpFault> {
+        // A request that is refused must not make accesses through the window fail meanwhile.
+        let bound = {
+            let _bh = disable_bh();
+            self.binding.try_access().is_some()
+        };
+        self.check(pd, bound, region, qp, bind, guard)?;
+        // Another request may have bound it.
         self.binding.update(|binding| {
-            if self.is_deallocated() {
-                return Err(LocalOpFault);
-            }
-            let state = WindowState {
-                kind: self.kind,
-                pd,
-                key: RKey(self.key.load(Relaxed)),
-                bound: binding.is_some(),
-            };
-            let layout = region.and_then(|r| r.verbs_mr());
-            let layout = layout.and_then(|verbs_mr| verbs_mr.layout.try_access(guard));
-            // A window cannot be bound where the region has no memory.
-            let layout = layout.filter(|layout| layout.covers(bind.addr, bind.length));
-            let desc = layout.as_ref().map(|layout| &layout.desc);
-            let window = check_bind(&state, desc, qp.0, qp.1, bind).map_err(|_| LocalOpFault)?;
+            let window = self.check(pd, binding.is_some(), region, qp, bind, guard)?;
             *binding = match (window, region) {
                 (None, _) => None,
                 (Some(window), Some(region)) => Some(Binding {
@@ -140,6 +134,33 @@ impl WindowCtx {
             self.key.store(bind.key.0, Relaxed);
             Ok(())
         })
+    }
+
+    /// Checks a request to bind the window, as [`bind`](Self::bind).
+    fn check(
+        &self,
+        pd: u64,
+        bound: bool,
+        region: Option<&Arc<MrCtx>>,
+        qp: (u64, u32),
+        bind: &Bind,
+        guard: &rcu::Guard,
+    ) -> Result<Option<Window>, LocalOpFault> {
+        if self.is_deallocated() {
+            return Err(LocalOpFault);
+        }
+        let state = WindowState {
+            kind: self.kind,
+            pd,
+            key: RKey(self.key.load(Relaxed)),
+            bound,
+        };
+        let layout = region.and_then(|r| r.verbs_mr());
+        let layout = layout.and_then(|verbs_mr| verbs_mr.layout.try_access(guard));
+        // A window cannot be bound where the region has no memory.
+        let layout = layout.filter(|layout| layout.covers(bind.addr, bind.length));
+        let desc = layout.as_ref().map(|layout| &layout.desc);
+        check_bind(&state, desc, qp.0, qp.1, bind).map_err(|_| LocalOpFault)
     }
 
     /// Returns true if the window has been deallocated.
