@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 """States of queue pairs, asynchronous events and failed completion queues, through pyverbs."""
+import ctypes
 import errno
 import os
 import subprocess
@@ -18,6 +19,7 @@ import pyverbs.enums as e
 from lib import host
 from lib.debug_messages import refusal_logged
 from lib.ends import ACCESS, MTU, End, async_event, datagram, datagram_pair, pair, refused, soon, ah_attr
+from lib.libibverbs import VERBS, pointer_of
 from lib.pkeys import Member
 
 DEFAULTS = dict(timeout=40, driver="rxe_rs", reason="rdma_rxe has fewer states and events")
@@ -397,6 +399,19 @@ def test_posts_by_state(names):
     b.join(a)
     message(a, b)
     message(b, a)
+
+
+def test_refused_change_while_sending(names):
+    """A request completes although changes to ERR are asked for and refused meanwhile: a queue pair about to stop sends what it owes, and so
+    takes over the sending from another context."""
+    a, b = pair(names, qp_type=e.IBV_QPT_UC, size=32 << 20)
+    attributes = (ctypes.c_int * 64)(e.IBV_QPS_ERR, e.IBV_QPS_SQD)
+    mask = ctypes.c_int(e.IBV_QP_STATE | e.IBV_QP_CUR_STATE)
+    for _ in range(20):
+        a.post(e.IBV_WR_RDMA_WRITE, a.sge(), remote=(b.mr.buf, b.mr.rkey))
+        for _ in range(3):
+            assert VERBS.ibv_modify_qp(ctypes.c_void_p(pointer_of(a.qp)), attributes, mask) == errno.EINVAL
+        a.complete()
 
 
 def test_numbers(names):

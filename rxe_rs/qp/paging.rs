@@ -218,13 +218,6 @@ impl Paging {
     }
 }
 
-impl QpInner {
-    /// Returns true if an access caused a page fault that no work item handles yet.
-    pub(crate) fn has_unhandled_fault(&self) -> bool {
-        self.paging.fault.is_some() && !self.paging.work_queued
-    }
-}
-
 impl WorkItem<1> for QpCtx {
     type Pointer = Arc<QpCtx>;
 

@@ -163,33 +163,31 @@ impl QpCtx {
         let _ = self.dev.demux.queues.softirq.enqueue::<_, 0>(this);
     }
 
-    /// Runs rounds, for callers that hold no `Arc`, until `done` returns true; it is called after
-    /// each round that finds nothing to do, and must return true eventually. Returns false if there
-    /// is more to send or a page fault to handle, and no context does it.
-    fn run_rounds(&self, origin: Origin, mut done: impl FnMut() -> bool) -> bool {
+    /// As [`transmit`](Self::transmit), for callers that hold no `Arc`.
+    pub(super) fn kick(&self, origin: Origin) {
+        self.kick_until(origin, || true);
+    }
+
+    /// As [`kick`](Self::kick), until `done` returns true; it is called after each round that finds
+    /// nothing to do, and must return true eventually.
+    fn kick_until(&self, origin: Origin, mut done: impl FnMut() -> bool) {
         for _ in 0..MAX_ROUNDS {
             let mut round = self.tx_round(clock::now(), origin);
             while round == Round::Done {
                 if done() {
-                    return true;
+                    return;
                 }
                 round = self.tx_round(clock::now(), origin);
             }
             match round {
                 Round::Done | Round::More => continue,
-                Round::Full(_) => self.timer.arm_at(clock::now().as_ns()),
+                Round::Full(_) => {}
                 Round::PageIn => self.inner.lock().paging.postpone_work(),
             }
             break;
         }
-        false
-    }
-
-    /// As [`transmit`](Self::transmit), for callers that hold no `Arc`.
-    pub(super) fn kick(&self, origin: Origin) {
-        if !self.run_rounds(origin, || true) {
-            self.timer.arm_at(clock::now().as_ns());
-        }
+        // There is more to send or a page fault to handle, and no other context does it.
+        self.timer.arm_at(clock::now().as_ns());
     }
 
     /// Transmits pending acknowledgements before the QP stops. A consumer that sees a completion
@@ -204,7 +202,7 @@ impl QpCtx {
     pub(super) fn quiesce(&self) {
         self.inner.lock().engine.release_ack();
         let mut waits = QUIESCE_POLLS;
-        self.run_rounds(Origin::Verb, || {
+        self.kick_until(Origin::Verb, || {
             if !self.inner.lock().transmitting {
                 return true;
             }
