@@ -238,6 +238,19 @@ class GracePeriods(OfTheTree):
                          ["qemu/structure.py: wait of rxe_rs/kapi/sync/exit.rs waits for no grace period any more"])
 
 
+class UnfairReaders(OfTheTree):
+    check = staticmethod(structure.unfair_readers)
+
+    def test_reader(self):
+        found = self.found("rxe_rs/kapi/odp.c", "write_lock_bh(&chunk->lock);\n\tmmu", "read_lock_bh(&chunk->lock);\n\tmmu")
+        self.assertRegex("\n".join(found), r"^rxe_rs/kapi/odp\.c:\d+: read_lock_bh\(: with bottom halves disabled it passes a writer")
+        self.assertEqual(self.found("rxe_rs/kapi/odp.c", "mmap_read_lock(mm)", "rcu_read_lock()"), [])
+
+    def test_without(self):
+        self.assertEqual(self.found("rxe_rs/kapi/odp.c", "\t\tread_lock(", "\t\twrite_lock("),
+                         ["qemu/structure.py: rxe_rs_odp_chunk_lock of rxe_rs/kapi/odp.c does not call it any more"])
+
+
 class Locks(OfTheTree):
     check = staticmethod(structure.locks)
 
@@ -291,6 +304,9 @@ class Tree(unittest.TestCase):
 
     def test_system_queues(self):
         self.assertEqual(list(structure.system_queues(dict(structure.tracked()))), [])
+
+    def test_unfair_readers(self):
+        self.assertEqual(list(structure.unfair_readers(dict(structure.tracked()))), [])
 
     def test_grace_periods(self):
         self.assertEqual(list(structure.grace_periods(dict(structure.tracked()))), [])

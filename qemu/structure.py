@@ -105,6 +105,11 @@ SYSTEM_QUEUES = {
     "rxe_rs/kapi/work.c": ("rxe_rs_queue_bh_elsewhere",),
     "rxe_rs/kapi/free.c": ("rxe_rs_free",),
 }
+# Functions that lock for reading where a writer may wait for ever: elsewhere readers on several CPUs could keep it from its turn.
+UNFAIR_READERS = {
+    # With PREEMPT_RT only, whose readers pass no writer.
+    "rxe_rs/kapi/odp.c": ("rxe_rs_odp_chunk_lock",),
+}
 # Functions that wait for a grace period of RCU, or call one that does. A process could call a verb in a loop, or end with a hundred thousand
 # objects, so none of them is on the path of a verb that destroys or changes an object.
 GRACE_PERIODS = {
@@ -313,6 +318,13 @@ def grace_periods(texts):
                                 "waits for no grace period any more")
 
 
+def unfair_readers(texts):
+    """C functions that lock for reading by read_lock(), but for those of UNFAIR_READERS."""
+    texts = {name: text for name, text in texts.items() if name.endswith((".c", ".h"))}
+    yield from uses_by_function(texts, re.compile(r"(?<!\w)read_lock(?:_bh|_irq\w*)?\("), UNFAIR_READERS,
+                                "with bottom halves disabled it passes a writer that waits, use read_trylock()", "does not call it any more")
+
+
 def locks(texts):
     """Locks in the code of LOCK_FREE, and its functions and files that do not exist any more."""
     lock = re.compile(r"\.(?:try_)?lock\(|\w*(?:SpinLock|Mutex|RwLock|RwSemaphore)\w*|"
@@ -388,7 +400,7 @@ def main():
     layers = [line for crate in FLOORS for line in wrong_layers(crate, files_of(crate))]
     wrong = [*layers, *wrong_circle(files_of(DRIVER)), *retired_words(texts), *misnamed_callbacks(texts), *misplaced_modules(texts),
              *helpers_with_logic(texts), *horizontal_imports(texts), *repeated_imports(texts), *system_queues(texts),
-             *grace_periods(texts), *locks(texts), *reserves(texts)]
+             *grace_periods(texts), *unfair_readers(texts), *locks(texts), *reserves(texts)]
     print("\n".join(wrong))
     sys.exit(bool(wrong))
 

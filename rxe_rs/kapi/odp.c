@@ -214,12 +214,22 @@ u32 rxe_rs_odp_chunk_present(const struct rxe_rs_odp_chunk *chunk)
  *
  * No page is invalidated until rxe_rs_odp_chunk_unlock() is called.
  *
- * Context: Bottom halves disabled, interrupts enabled.
+ * A notifier that waits goes first. read_lock() would pass it where bottom halves are disabled, as
+ * it does for interrupts, and readers on several CPUs could keep the notifier waiting without end,
+ * and with it whoever unmaps memory. The caller does not hold the lock of another chunk, so the
+ * notifier waits for nothing that this CPU has.
+ *
+ * Context: Bottom halves disabled, interrupts enabled, no chunk locked.
  * Return: The entries of the chunk, one per page.
  */
 const u64 *rxe_rs_odp_chunk_lock(struct rxe_rs_odp_chunk *chunk)
 {
-	read_lock(&chunk->lock);
+	/* There the lock sleeps, and lets no reader pass a writer. */
+	if (IS_ENABLED(CONFIG_PREEMPT_RT))
+		read_lock(&chunk->lock);
+	else
+		while (!read_trylock(&chunk->lock))
+			cpu_relax();
 	return chunk->entries;
 }
 
