@@ -6,6 +6,7 @@ import os
 import re
 import select
 import socket
+import struct
 import subprocess
 import time
 
@@ -249,6 +250,33 @@ def test_no_member_is_counted(_names):
         sender.send(a.path(group), b"hello")
         sender.expect_sent()
         soon(lambda: counter(b.name, "rx_no_mcast_group") == before + 1)
+
+
+def test_memberships_of_others(_names):
+    """While the MTU is too small for IPv6 the network device is in no group. A program that joins after that stays a member when the queue
+    pair, which joined before, is detached."""
+    need_lists()
+    group = group_of(6)
+
+    def set_mtu(mtu):
+        subprocess.run(["ip", "-n", "b", "link", "set", "vb", "mtu", mtu], check=True)
+
+    index = within("b", lambda: socket.if_nametoindex("vb"))
+    shown = subprocess.run(["ip", "-n", "b", "link", "show", "vb"], check=True, stdout=subprocess.PIPE, text=True).stdout
+    before = re.search(r" mtu (\d+) ", shown)[1]
+    with joined(6) as end:
+        soon(lambda: is_member(group))
+        try:
+            set_mtu("1200")
+            assert not is_member(group)
+        finally:
+            set_mtu(before)
+        with within("b", lambda: socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)) as other:
+            other.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, ipaddress.ip_address(group).packed + struct.pack("I", index))
+            assert is_member(group)
+            end()
+            assert is_member(group), "the other program is no member any more"
+        soon(lambda: not is_member(group))
 
 
 def test_delete_link_with_members(_names):

@@ -86,8 +86,8 @@ struct net_device *rxe_rs_notifier_dev(void *info);
 void rxe_rs_dev_mac(const struct net_device *dev, u8 *mac);
 
 /* Membership in multicast groups (multicast.c). */
-int rxe_rs_dev_join(struct net_device *dev, const u8 *group);
-void rxe_rs_dev_leave(struct net_device *dev, const u8 *group);
+void *rxe_rs_dev_join(struct net_device *dev, const u8 *group);
+void rxe_rs_dev_leave(struct net_device *dev, const u8 *group, void *config);
 
 /* The UDP port of a network namespace (udp_rx.c). */
 typedef void (*rxe_rs_receive_t)(struct sk_buff *skb);

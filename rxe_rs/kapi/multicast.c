@@ -17,55 +17,63 @@
  * The kernel counts memberships, so those of other users of the group are not affected.
  *
  * Context: Process context. Takes the RTNL lock.
- * Return: 0, -ENODEV if the device is being unregistered or has no IPv4 configuration, -EINVAL if
- * it has no IPv6 configuration, -ENOMEM.
+ * Return: The IPv4 or IPv6 configuration that has the membership, to be passed to
+ * rxe_rs_dev_leave() once; ERR_PTR(-ENODEV) if the device is being unregistered or has no IPv4
+ * configuration, ERR_PTR(-EINVAL) if it has no IPv6 configuration, ERR_PTR(-ENOMEM).
  */
-int rxe_rs_dev_join(struct net_device *dev, const u8 *group)
+void *rxe_rs_dev_join(struct net_device *dev, const u8 *group)
 {
 	struct in6_addr addr;
 	struct in_device *in_dev;
-	int err = -ENODEV;
+	void *config = ERR_PTR(-ENODEV);
 
 	memcpy(&addr, group, sizeof(addr));
 	rtnl_lock();
 	if (READ_ONCE(dev->reg_state) != NETREG_REGISTERED)
 		goto out;
 	if (!ipv6_addr_v4mapped(&addr)) {
-		err = ipv6_dev_mc_inc(dev, &addr);
+		int err = ipv6_dev_mc_inc(dev, &addr);
+
+		config = err ? ERR_PTR(err) : in6_dev_get(dev);
 		goto out;
 	}
 	in_dev = __in_dev_get_rtnl(dev);
 	if (in_dev) {
 		ip_mc_inc_group(in_dev, addr.s6_addr32[3]);
-		err = 0;
+		in_dev_hold(in_dev);
+		config = in_dev;
 	}
 out:
 	rtnl_unlock();
-	return err;
+	return config;
 }
 
 /**
  * rxe_rs_dev_leave() - undo rxe_rs_dev_join()
  * @dev: network device
  * @group: group address, 16 bytes
+ * @config: what rxe_rs_dev_join() has returned
  *
- * Does nothing if the device has lost its IPv4 or IPv6 configuration, and with it all memberships.
+ * A device loses its IPv4 or IPv6 configuration, and all memberships with it, while its MTU is too
+ * small. A configuration that it has got since may have memberships of others in the group, so
+ * nothing happens then.
  *
  * Context: Process context. Takes the RTNL lock.
  */
-void rxe_rs_dev_leave(struct net_device *dev, const u8 *group)
+void rxe_rs_dev_leave(struct net_device *dev, const u8 *group, void *config)
 {
 	struct in6_addr addr;
-	struct in_device *in_dev;
 
 	memcpy(&addr, group, sizeof(addr));
 	rtnl_lock();
 	if (!ipv6_addr_v4mapped(&addr)) {
-		ipv6_dev_mc_dec(dev, &addr);
+		if (config == __in6_dev_get(dev))
+			ipv6_dev_mc_dec(dev, &addr);
+		in6_dev_put((struct inet6_dev *)config);
 	} else {
-		in_dev = __in_dev_get_rtnl(dev);
-		if (in_dev)
-			ip_mc_dec_group(in_dev, addr.s6_addr32[3]);
+		if (config == __in_dev_get_rtnl(dev))
+			ip_mc_dec_group(config, addr.s6_addr32[3]);
+		in_dev_put((struct in_device *)config);
 	}
 	rtnl_unlock();
 }

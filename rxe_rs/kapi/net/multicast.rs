@@ -6,8 +6,12 @@
 
 use super::netdev::NetDev;
 use crate::bindings;
+use core::{
+    ffi::c_void,
+    ptr::NonNull, //
+};
 use kernel::{
-    error::to_result,
+    error::from_err_ptr,
     prelude::*, //
 };
 
@@ -16,10 +20,21 @@ use kernel::{
 /// The device accepts frames to the group, IGMP or MLD reports it, and datagrams to it are
 /// delivered to this host. Memberships are counted by the kernel: others of the same group are not
 /// disturbed. Dropping it sleeps.
+///
+/// # Invariants
+///
+/// `config` is what `rxe_rs_dev_join` has returned for device and group, and not yet left.
 pub struct Membership {
     dev: NetDev,
     group: [u8; 16],
+    /// The configuration of the device that has the membership.
+    config: NonNull<c_void>,
 }
+
+// SAFETY: The configuration has a reference count, and is used under the RTNL lock.
+unsafe impl Send for Membership {}
+// SAFETY: As above; nothing is done with a shared reference.
+unsafe impl Sync for Membership {}
 
 impl Membership {
     /// Joins `group`, a multicast address; an IPv4 one in its mapped form.
@@ -33,17 +48,21 @@ impl Membership {
     /// `ENODEV` if the device is going or has no IPv4, `EINVAL` if it has no IPv6, `ENOMEM`.
     pub fn join(dev: &NetDev, group: &[u8; 16]) -> Result<Self> {
         // SAFETY: The reference keeps the device alive; 16 bytes are read.
-        to_result(unsafe { bindings::rxe_rs_dev_join(dev.as_ptr(), group.as_ptr()) })?;
+        let config = unsafe { bindings::rxe_rs_dev_join(dev.as_ptr(), group.as_ptr()) };
+        // INVARIANT: Just joined.
         Ok(Self {
             dev: dev.clone(),
             group: *group,
+            config: NonNull::new(from_err_ptr(config)?).ok_or(ENODEV)?,
         })
     }
 }
 
 impl Drop for Membership {
     fn drop(&mut self) {
-        // SAFETY: As in `join`, which this undoes.
-        unsafe { bindings::rxe_rs_dev_leave(self.dev.as_ptr(), self.group.as_ptr()) };
+        // SAFETY: As in `join`, which this undoes; the configuration by the type invariant.
+        unsafe {
+            bindings::rxe_rs_dev_leave(self.dev.as_ptr(), self.group.as_ptr(), self.config.as_ptr())
+        };
     }
 }
