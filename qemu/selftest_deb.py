@@ -3,6 +3,7 @@
 line; signatures. `ktests/vm/install.test` installs the real packages."""
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -421,6 +422,20 @@ class Sources(unittest.TestCase):
         self.assertEqual(settings, ["name", "pkey"])
         for name in settings:
             self.assertRegex((DEB / "eth0.conf").read_text(), rf"(?m)^#?{name} ")
+
+    def test_removal(self):
+        """The command of the document removes what is installed, whichever packages these are."""
+        command = shlex.split(re.search("`(apt purge [^`]*)`", (TOP / "docs/install.md").read_text())[1])
+        for names in (["rxe-rs-tools"], [f"rxe-rs-modules-{RELEASE}", "rxe-rs-tools"], ["rxe-rs-dkms", "rxe-rs-tools", "librxe-rs1", "librxe-rs-dev"]):
+            with self.subTest(names), tempfile.TemporaryDirectory() as folder:
+                for name in ("state/lists/partial", "cache/archives/partial", "etc"):
+                    (Path(folder) / name).mkdir(parents=True)
+                (Path(folder) / "status").write_text("".join(
+                    f"Package: {name}\nStatus: install ok installed\nVersion: 1\nArchitecture: amd64\nMaintainer: x\nDescription: x\n\n"
+                    for name in [*names, "rdma-core", "libc6"]))
+                places = {"Dir::State": "state", "Dir::State::status": "status", "Dir::Cache": "cache", "Dir::Etc": "etc"}
+                said = run("apt", "--simulate", *(f"-o{key}={folder}/{name}" for key, name in places.items()), *command[1:])
+                self.assertEqual(sorted(re.findall(r"^Purg (\S+)", said, re.M)), sorted(names))
 
     def test_document_names_the_messages(self):
         """Users search for what they have read."""
