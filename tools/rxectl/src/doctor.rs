@@ -167,7 +167,7 @@ fn drivers(host: &Host, report: &mut Report) {
             "rdma_rxe",
             "rdma_rxe is loaded: rxe_rs refuses to load beside it, both own UDP port 4791",
             "rdma link del each of its devices (rxectl status), then rmmod rdma_rxe; \
-             to keep it away: echo blacklist rdma_rxe > /etc/modprobe.d/rxe_rs.conf",
+             to keep it away: echo blacklist rdma_rxe > /etc/modprobe.d/no-rdma_rxe.conf",
         );
     } else {
         report.ok("rdma_rxe", "not loaded");

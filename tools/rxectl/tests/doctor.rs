@@ -136,6 +136,18 @@ fn doctor_finds_each_fault() {
     }
 }
 
+/// No remedy overwrites the file in which `docs/install.md` keeps the parameters of the module.
+#[test]
+fn remedies_leave_the_parameters_of_the_module_alone() {
+    let machine = Machine::healthy("parameters");
+    machine.put("/sys/module/rdma_rxe/x", "");
+    let wrong = machine.wrong(&[]);
+    let found = wrong.iter().find(|(about, _)| about == "rdma_rxe");
+    let fix = &found.unwrap().1;
+    assert!(fix.contains("> /etc/modprobe.d/no-rdma_rxe.conf"), "{fix}");
+    assert!(!fix.contains("/rxe_rs.conf"), "{fix}");
+}
+
 /// A host with the module installed and not loaded; `modinfo` names the signer.
 fn installed(name: &str, signer: &str) -> Machine {
     let machine = Machine::healthy(name);
