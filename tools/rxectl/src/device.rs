@@ -253,8 +253,13 @@ impl Device {
         if let Some(netdev) = self.gids(host).into_iter().find_map(|gid| gid.netdev) {
             return Some(netdev);
         }
-        // A device without addresses has no GIDs. Netlink names the network device only within its
-        // own namespace.
+        // A device without addresses has no GIDs.
+        self.netdev_here(host)
+    }
+
+    /// Returns the name of the network device below if that is in this network namespace. Netlink
+    /// names it only there.
+    pub fn netdev_here(&self, host: &Host) -> Option<String> {
         let links = host.json_tool("rdma", &["-j", "link", "show"]).ok()?;
         let link = links
             .as_array()?

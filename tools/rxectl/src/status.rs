@@ -82,8 +82,9 @@ fn parse_devinfo(text: &str) -> PortInfo {
     info
 }
 
-/// Searches a network device in this namespace, then in the named ones.
-fn find_netdev(host: &Host, name: String, mac: Option<&str>) -> Netdev {
+/// Searches the network device of that name below `device` in this namespace, then in the named
+/// ones. Other namespaces, such as those of containers, may have devices of the same name.
+fn find_netdev(host: &Host, device: &Device, name: String, mac: Option<&str>) -> Netdev {
     let folder = format!("/sys/class/net/{name}");
     let here = host.read(&format!("{folder}/address")).map(|address| {
         let attribute = |what: &str| host.read(&format!("{folder}/{what}"));
@@ -118,10 +119,11 @@ fn find_netdev(host: &Host, name: String, mac: Option<&str>) -> Netdev {
             };
         }
     }
-    // The address may have been changed since the device was created; then only the name matches.
+    // The address may have been changed since the device was created; then netlink tells whether
+    // the network device is that of this namespace.
     match here {
-        Some((netdev, _)) => netdev,
-        None => Netdev {
+        Some((netdev, _)) if device.netdev_here(host).as_deref() == Some(&name) => netdev,
+        _ => Netdev {
             name,
             ..Netdev::default()
         },
@@ -135,7 +137,7 @@ pub fn collect(host: &Host, device: &Device) -> Status {
     let mac = guid.as_deref().and_then(mac_of_guid);
     let netdev = device
         .netdev(host)
-        .map(|name| find_netdev(host, name, mac.as_deref()));
+        .map(|name| find_netdev(host, device, name, mac.as_deref()));
     match &netdev {
         None => notes.push(
             "the network device is unknown: it has no address, or belongs to another namespace"

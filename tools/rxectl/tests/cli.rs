@@ -68,6 +68,25 @@ fn status_in_a_namespace_without_ibverbs_utils() {
         .contains("ip -n red link set eth0 mtu 4180"));
 }
 
+/// A container can have a network device of the same name, in a namespace without a name.
+#[test]
+fn status_of_a_device_of_a_container() {
+    let machine = Machine::healthy("container");
+    machine.put("/sys/class/net/eth0/address", "00:50:c2:00:00:99\n");
+    machine.put("/sys/class/net/eth0/mtu", "1500\n");
+    let netdev = machine.json(&["status"])[0]["netdev"].clone();
+    assert_eq!(netdev["name"], "eth0");
+    assert_eq!(netdev["namespace"], Value::Null);
+    assert_eq!(netdev["mtu"], Value::Null);
+    // It is not compared with the MTU of the device of the host.
+    assert_eq!(machine.wrong(&[]), []);
+    // In the own namespace of the device netlink names it, whatever its address is now.
+    machine.program("rdma", r#"echo '[{"ifname":"rxe0","netdev":"eth0"}]'"#);
+    let netdev = machine.json(&["status"])[0]["netdev"].clone();
+    assert_eq!(netdev["namespace"], "here");
+    assert_eq!(netdev["mtu"], 1500);
+}
+
 #[test]
 fn drivers_are_told_apart() {
     let machine = Machine::healthy("drivers");
