@@ -23,6 +23,15 @@ pub struct Host {
     root: PathBuf,
 }
 
+/// Sorts names: numbers by value, then the rest.
+fn sort(names: &mut [String]) {
+    fn key(name: &str) -> (bool, u64, &str) {
+        let number = name.parse::<u64>();
+        (number.is_err(), number.unwrap_or_default(), name)
+    }
+    names.sort_by(|a, b| key(a).cmp(&key(b)));
+}
+
 impl Host {
     /// Returns the host with its files below `root`.
     pub fn new(root: &Path) -> Self {
@@ -57,10 +66,7 @@ impl Host {
         let mut names: Vec<String> = entries
             .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
             .collect();
-        names.sort_by(|a, b| match (a.parse::<u64>(), b.parse::<u64>()) {
-            (Ok(x), Ok(y)) => x.cmp(&y),
-            _ => a.cmp(b),
-        });
+        sort(&mut names);
         names
     }
 
@@ -157,5 +163,32 @@ impl Host {
         }
         serde_json::from_str(&text)
             .map_err(|error| ToolError::Failed(format!("its output is no JSON: {error}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The order must be total: `sort_by` panics if it is not.
+    #[test]
+    fn names_are_sorted_whatever_their_order_was() {
+        let sorted = ["2", "9", "10", "1a", "9z", "eth0"];
+        for shift in 0..sorted.len() {
+            let mut names = sorted.map(String::from);
+            names.rotate_left(shift);
+            sort(&mut names);
+            assert_eq!(names, sorted);
+            names.reverse();
+            sort(&mut names);
+            assert_eq!(names, sorted);
+        }
+        let mut many: Vec<String> = (0..60)
+            .flat_map(|n| [format!("{n}"), format!("{n}a"), format!("c{n}")])
+            .collect();
+        many.rotate_left(77);
+        sort(&mut many);
+        assert_eq!(many[59], "59");
+        assert_eq!(many[60], "0a");
     }
 }
