@@ -2,6 +2,7 @@
 //! Errors, each with its remedy and the exit status of the program.
 
 use std::fmt;
+use std::io::{self, Write};
 
 /// The exit status if rxe-ci itself fails, as of docker and of timeout(1).
 pub const FAILED: u8 = 125;
@@ -23,6 +24,11 @@ pub struct Error {
 
 /// Result with an [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
+
+/// Writes a line to standard error. If that cannot be written, the exit status has to do.
+pub fn complain(what: &dyn fmt::Display) {
+    let _ = writeln!(io::stderr(), "{what}");
+}
 
 impl Error {
     /// Creates an error whose status is [`FAILED`].

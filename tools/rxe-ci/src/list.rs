@@ -2,7 +2,7 @@
 //! `rxe-ci list`: the prepared machines.
 
 use crate::cli::List;
-use crate::error::{Error, Result};
+use crate::error::{complain, Error, Result};
 use crate::prepared::{self, Kind, Prepared};
 use std::io::{self, Write};
 
@@ -16,7 +16,7 @@ pub fn run(args: &List) -> Result<()> {
         return prepared::find(&places, Kind::Qemu, None).map(|_| ());
     }
     for error in broken.into_iter().filter_map(Result::err) {
-        eprintln!("{error}");
+        complain(&error);
     }
     let text = if args.json {
         serde_json::to_string_pretty(&machines).map_err(|error| failed(&error.into()))? + "\n"

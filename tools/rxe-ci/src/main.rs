@@ -56,7 +56,7 @@ fn main() -> ExitCode {
     match result {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
-            eprintln!("{error}");
+            error::complain(&error);
             ExitCode::from(error.status)
         }
     }

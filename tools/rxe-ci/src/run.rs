@@ -3,7 +3,7 @@
 
 use crate::accel::Kvm;
 use crate::cli::{Accel, Run};
-use crate::error::{Error, Result, TIMED_OUT};
+use crate::error::{complain, Error, Result, TIMED_OUT};
 use crate::events::{Event, Events};
 use crate::node::{Config, Job, Node, Program};
 use crate::prepared::{self, Kind, Prepared};
@@ -274,7 +274,8 @@ pub fn run(args: &Run) -> Result<u8> {
     let start = Instant::now();
     let say = |text: String| {
         if args.verbose {
-            eprintln!("rxe-ci: {:.1} s: {text}", start.elapsed().as_secs_f64());
+            let seconds = start.elapsed().as_secs_f64();
+            complain(&format_args!("rxe-ci: {seconds:.1} s: {text}"));
         }
     };
     let by = match program {

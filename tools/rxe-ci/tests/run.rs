@@ -414,6 +414,25 @@ fn output_that_cannot_be_written() {
 }
 
 #[test]
+fn messages_that_cannot_be_written() {
+    let host = Host::new();
+    host.machine("7.2.12+deb13-amd64", "7.2");
+    fs::remove_file(host.path("machines/7.2.12+deb13-amd64/rxe_rs.ko")).unwrap();
+    let verbose = &["run", "--accel", "tcg", "--verbose", "--", "sh", "-c"];
+    for (arguments, status) in [
+        (&["run", "--kernel", "7.1", "--", "true"][..], 125),
+        (&["list"], 0),
+        (&[&verbose[..], &["exit 7"]].concat(), 7),
+    ] {
+        let mut command = host.command(arguments);
+        command.stderr(fs::File::create("/dev/full").unwrap());
+        let done = Done::of(command.output().unwrap());
+        assert_eq!(done.status, Some(status), "{arguments:?}: {done:?}");
+    }
+    host.nothing_runs();
+}
+
+#[test]
 fn consoles_are_logged() {
     let host = Host::new();
     let log = host.path("logs/deep");

@@ -40,6 +40,8 @@ use cli::{Cli, Command};
 use error::Result;
 use host::Host;
 use output::Out;
+use std::fmt::Display;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// Runs a command; false if `doctor` or `decode --check` found a fault.
@@ -61,6 +63,11 @@ fn run(cli: &Cli, out: &mut Out<'_>) -> Result<bool> {
     Ok(true)
 }
 
+/// Writes a line to standard error. If that cannot be written, the exit status has to do.
+fn complain(what: &dyn Display) {
+    let _ = writeln!(io::stderr(), "{what}");
+}
+
 /// Parses the command line; prints an error as JSON if that was asked for.
 fn command_line() -> Cli {
     Cli::try_parse().unwrap_or_else(|error| {
@@ -70,7 +77,7 @@ fn command_line() -> Cli {
             let what = text.lines().next().unwrap_or_default();
             let what = what.trim_start_matches("error: ");
             let fix = "see the commands: rxectl --help";
-            eprintln!("{}", serde_json::json!({ "error": what, "fix": fix }));
+            complain(&serde_json::json!({ "error": what, "fix": fix }));
             std::process::exit(2);
         }
         error.exit()
@@ -97,9 +104,9 @@ fn main() -> ExitCode {
             let _ = out.to.flush();
             if cli.json {
                 let value = serde_json::json!({ "error": error.what, "fix": error.fix });
-                eprintln!("{value}");
+                complain(&value);
             } else {
-                eprintln!("{error}");
+                complain(&error);
             }
             ExitCode::from(2)
         }

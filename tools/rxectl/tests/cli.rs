@@ -298,3 +298,19 @@ fn errors_as_json() {
         .bad(&["decode", "/nonexistent.pcap"])
         .contains("/nonexistent.pcap"));
 }
+
+#[test]
+fn the_status_is_right_if_errors_cannot_be_written() {
+    let machine = Machine::healthy("full");
+    for arguments in [
+        &["status", "nosuch"][..],
+        &["--json", "status", "nosuch"],
+        &["--json", "pkey", "add", "rxe0", "70000"],
+        &["pkey", "add", "rxe0", "70000"],
+    ] {
+        let mut command = machine.command(arguments);
+        command.stderr(fs::File::create("/dev/full").unwrap());
+        let status = command.output().unwrap().status;
+        assert_eq!(status.code(), Some(2), "{arguments:?}");
+    }
+}

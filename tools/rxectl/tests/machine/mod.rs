@@ -142,14 +142,16 @@ impl Machine {
         self.remove(&source);
     }
 
+    /// Returns the command that runs `rxectl` on the host.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rxectl"));
+        command.arg("--root").arg(&self.0).args(arguments);
+        command
+    }
+
     /// Runs `rxectl` on the host; returns exit status, output and error output.
     pub fn run(&self, arguments: &[&str]) -> (i32, String, String) {
-        let output = Command::new(env!("CARGO_BIN_EXE_rxectl"))
-            .arg("--root")
-            .arg(&self.0)
-            .args(arguments)
-            .output()
-            .unwrap();
+        let output = self.command(arguments).output().unwrap();
         (
             output.status.code().unwrap(),
             String::from_utf8(output.stdout).unwrap(),
