@@ -306,7 +306,7 @@ class Dkms(unittest.TestCase):
         self.assertEqual([path.name for path in self.folder.iterdir()], ["rxe_rs.ko"])
 
     def test_failed_build(self):
-        """The tree is removed, the step is named, and later `why` has it from DKMS's log."""
+        """The tree is removed, the step is named, and `why` has it later, with DKMS's log as long as that is of this kernel."""
         self.program("usr/libexec/rxe_rs/kernel-tree", "mkdir -p linux; [ $1 != prepare ]")
         status, said = self.rxe_dkms("build", self.KERNEL)
         self.assertEqual((status, said), (77, "rxe_rs: the build failed (kernel-tree prepare)\n"))
@@ -314,10 +314,54 @@ class Dkms(unittest.TestCase):
         log = self.put("var/lib/dkms/rxe_rs/1.0/build/make.log",
                        f"DKMS (dkms-3.2.2) make.log for rxe_rs/1.0 for kernel {self.KERNEL} (x86_64)\n{said}\n# exit code: 77\n")
         self.assertEqual(self.rxe_dkms("why", self.KERNEL)[1], f"the build failed (kernel-tree prepare)\nsee {log}; then: {self.AGAIN}\n")
-        log.write_text(f"DKMS (dkms-3.2.2) make.log for rxe_rs/1.0 for kernel {self.KERNEL} (x86_64)\n")
-        self.assertEqual(self.rxe_dkms("why", self.KERNEL)[1].splitlines()[0], "the build was interrupted")
         log.write_text("DKMS (dkms-3.2.2) make.log for rxe_rs/1.0 for kernel 7.3.4 (x86_64)\n")
+        self.assertEqual(self.rxe_dkms("why", self.KERNEL)[1], f"the build failed (kernel-tree prepare)\n{self.AGAIN}; then see {log}\n")
+        # A build that succeeds leaves nothing to tell.
+        self.program("usr/libexec/rxe_rs/kernel-tree", "[ $1 != make ] || touch out/7.2/rxe_rs.ko")
+        self.assertEqual(self.rxe_dkms("build", self.KERNEL)[0], 0)
         self.assertEqual(self.rxe_dkms("why", self.KERNEL)[1], f"it has not been built yet\n{self.AGAIN}\n")
+        self.assertEqual(list(self.root.rglob("failed-*")), [])
+
+    def test_interrupted_build(self):
+        self.program("usr/libexec/rxe_rs/kernel-tree", "mkdir -p linux; kill -KILL $PPID")
+        self.assertEqual(self.rxe_dkms("build", self.KERNEL)[0], -9)
+        self.assertEqual(self.rxe_dkms("why", self.KERNEL)[1].splitlines()[0], "the build was interrupted")
+
+    def test_two_kernels_that_fail(self):
+        """Both have their reasons, and neither is built again as long as nothing has changed; the versions of one concern that one only."""
+        other, log = "7.3.4+deb13-amd64", "/var/lib/dkms/rxe_rs/1.0/build/make.log"
+        for name in ("modules.order", "build/include/config/auto.conf"):
+            self.put(f"lib/modules/{other}/{name}", (self.root / f"lib/modules/{self.KERNEL}/{name}").read_text())
+        self.put("usr/src/linux-source-7.3.tar.xz", "")
+        versions = {f"linux-headers-{self.KERNEL}": self.PACKAGE, "linux-source-7.2": self.PACKAGE,
+                    f"linux-headers-{other}": "7.3.4-1", "linux-source-7.3": "7.3.4-1"}
+        self.versions(versions)
+        self.program("usr/libexec/rxe_rs/kernel-tree", "case $PWD:$1 in *7.2*:unpack | *7.3*:prepare) exit 1 ;; esac")
+        # As DKMS, which has one folder for builds.
+        self.program("usr/bin/dkms", f"""echo "$7" >>{self.root}/called
+mkdir -p {self.root}{log[:-9]}/$7
+cd {self.root}{log[:-9]}/$7
+echo "DKMS (dkms-3.2.2) make.log for rxe_rs/1.0 for kernel $7 (x86_64)" >{self.root}{log}
+{DEB / "rxe-dkms"} build "$7" >>{self.root}{log} || exit 10""")
+
+        def built():
+            self.put("called", "")
+            self.assertEqual(self.rxe_dkms("all")[0], 0)
+            return (self.root / "called").read_text().split()
+        self.assertEqual(built(), [self.KERNEL, other])
+        self.assertEqual(built(), [])
+        self.assertEqual([self.rxe_dkms("why", release)[1].splitlines()[0] for release in (self.KERNEL, other)],
+                         ["the build failed (kernel-tree unpack)", "the build failed (kernel-tree prepare)"])
+        versions[f"linux-headers-{other}"] = versions["linux-source-7.3"] = "7.3.4-2"
+        self.versions(versions)
+        self.assertEqual(built(), [other])
+        self.rustc("1.85.1 ")
+        self.assertEqual(built(), [self.KERNEL, other])
+        self.assertEqual(built(), [])
+
+    def test_marks_are_removed(self):
+        """With the package."""
+        self.assertIn("/failed-*", (DEB / "rxe-rs-dkms.prerm").read_text())
 
     def test_disk_full(self):
         self.program("usr/libexec/rxe_rs/kernel-tree", f"mkdir -p linux; cp {self.root}/full {self.root}/usr/bin/df; exit 1")
