@@ -5,6 +5,7 @@ mod attack;
 mod links;
 
 use crate::cli::Doctor;
+use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::frame::ROCE_PORT;
 use crate::host::Host;
@@ -299,7 +300,8 @@ fn owner(host: &Host, inodes: &[u64]) -> Option<(String, String)> {
 fn udp_port(host: &Host, report: &mut Report) {
     const ABOUT: &str = "UDP port 4791";
     let sockets = port_sockets(host);
-    let driver = host.module("rxe_rs") || host.module("rdma_rxe");
+    // The driver has sockets only in network namespaces of its devices.
+    let driver = !Device::all(host).is_empty();
     if sockets.is_empty() {
         report.ok(ABOUT, "free in this network namespace");
     } else if let Some((process, name)) = owner(host, &sockets) {

@@ -148,6 +148,28 @@ fn remedies_leave_the_parameters_of_the_module_alone() {
     assert!(!fix.contains("/rxe_rs.conf"), "{fix}");
 }
 
+/// A driver without a device has no socket: another part of the kernel has the port.
+#[test]
+fn doctor_tells_who_does_not_hold_the_port() {
+    let about = "UDP port 4791";
+    let machine = Machine::healthy("port");
+    let text = machine.good(&["doctor"]);
+    assert!(
+        text.contains(&format!("ok    {about}: held by the driver\n")),
+        "{text}"
+    );
+    machine.remove("/sys/class/infiniband/rxe0");
+    let wrong = machine.wrong(&[]);
+    let found = wrong.iter().find(|(a, _)| a == about);
+    assert!(found.unwrap().1.contains("vxlan"), "{wrong:?}");
+    machine.put("/proc/self/status", "Uid:\t1\t1\t1\t1\nCapEff:\t0\n");
+    let text = machine.run(&["doctor"]).1;
+    assert!(
+        text.contains(&format!("note  {about}: in use; only root can see")),
+        "{text}"
+    );
+}
+
 /// A host with the module installed and not loaded; `modinfo` names the signer.
 fn installed(name: &str, signer: &str) -> Machine {
     let machine = Machine::healthy(name);
