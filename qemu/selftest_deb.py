@@ -467,6 +467,11 @@ class Sources(unittest.TestCase):
         for name in settings:
             self.assertRegex((DEB / "eth0.conf").read_text(), rf"(?m)^#?{name} ")
 
+    def test_readme_has_the_lines_of_modprobe(self):
+        lines = [line for line in (DEB / "replace-rdma_rxe.conf").read_text().splitlines() if not line.startswith("#")]
+        self.assertEqual(len(lines), 4)
+        self.assertIn("\n\n" + "".join(f"    {line}\n" for line in lines) + "\n", (TOP / "README.md").read_text())
+
     def test_removal(self):
         """The command of the document removes what is installed, whichever packages these are."""
         command = shlex.split(re.search("`(apt purge [^`]*)`", (TOP / "docs/install.md").read_text())[1])
