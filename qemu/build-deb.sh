@@ -120,6 +120,7 @@ if [ -n "$sign" ]; then
 	hash=$(sed -n 's/^CONFIG_MODULE_SIG_HASH="\(.*\)"$/\1/p' "$tree/.config")
 	"$tree/scripts/sign-file" "$hash" /dev/fd/7 /dev/fd/8 "$ko" || die "cannot sign the module with SIGN_KEY and SIGN_CERT; see the messages above"
 fi
+put 644 "$clone/tools/deb/rxe-rs-modules.conf" "/usr/lib/depmod.d/$package.conf"
 script postinst
 script postrm
 finish

@@ -104,7 +104,7 @@ class Packages(StandIns):
         self.assertEqual(sorted(self.said), sorted(str(path) for path in self.files.values()))
 
     def test_contents(self):
-        contents = CONTENTS | {self.modules: {f"usr/lib/modules/{self.RELEASE}/updates/rxe_rs.ko"}}
+        contents = CONTENTS | {self.modules: {f"usr/lib/modules/{self.RELEASE}/updates/rxe_rs.ko", f"usr/lib/depmod.d/{self.modules}.conf"}}
         self.assertEqual(set(self.files), set(contents))
         for package, wanted in contents.items():
             with self.subTest(package):
@@ -185,6 +185,20 @@ class Packages(StandIns):
                 base = Path(folder) / SOURCE / path
                 if path != "rxe_rs/rxe_rs.o" and "ktests" not in path:
                     self.assertTrue(base.with_suffix(".c").exists() or base.with_suffix(".rs").exists(), path)
+
+    def test_module_of_the_package_precedes_that_of_dkms(self):
+        """Whichever of them depmod finds first in the folder."""
+        for first, second in (("updates", "updates/dkms"), ("updates/dkms", "updates")):
+            with self.subTest(first), tempfile.TemporaryDirectory() as folder:
+                modules = Path(folder) / f"lib/modules/{self.RELEASE}"
+                run("dpkg-deb", "--extract", self.files[self.modules], f"{folder}/package")
+                for place in (first, second):
+                    (modules / place).mkdir(parents=True, exist_ok=True)
+                    shutil.copy(f"{folder}/package/usr/lib/modules/{self.RELEASE}/updates/rxe_rs.ko", modules / place)
+                for name in ("modules.order", "modules.builtin", "modules.builtin.modinfo"):
+                    (modules / name).write_text("")
+                run("depmod", "--basedir", folder, "--config", f"{folder}/package/usr/lib/depmod.d", self.RELEASE)
+                self.assertEqual((modules / "modules.dep").read_text(), "updates/rxe_rs.ko:\n")
 
     def test_library(self):
         with tempfile.TemporaryDirectory() as folder:
