@@ -405,6 +405,85 @@ echo "DKMS (dkms-3.2.2) make.log for rxe_rs/1.0 for kernel $7 (x86_64)" >{self.r
         self.assertFalse((self.root / "called").exists())
 
 
+class Link(unittest.TestCase):
+    """rxe-link on a simulated host, whose udev renames a new device from rxe0 to rocep1s0 after a number of calls of programs."""
+    KEYS = {"0 0x8001", "1 0x0002"}
+
+    def setUp(self):
+        self.root = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        self.devices = self.root / "sys/class/infiniband"
+        for name in ("usr/bin", "etc/rxe_rs", "sys/class/net/eth0", "sys/class/infiniband", "sys/module/rxe_rs"):
+            (self.root / name).mkdir(parents=True)
+        (self.root / "etc/rxe_rs/eth0.conf").write_text("name rxe0\npkey 0 0x8001\npkey 1 0x0002\n")
+        self.program("modprobe", "")
+        self.program("rdma", """
+case "$1 $2" in
+"link show") for d in *; do [ ! -e "$d" ] || echo "link $d/1 state ACTIVE physical_state LINK_UP netdev eth0 netdev_index 2 "; done ;;
+"link add") mkdir "$3"; echo 0 0xffff >"$3/pkey_table" ;;
+"link del") [ -e "$3" ] || { echo Wrong device name >&2; exit 1; }; rm -r "$3" ;;
+esac""")
+        self.program("rxectl", """
+[ -e "$3" ] || { echo "error: there is no RDMA device $3 here" >&2; exit 2; }
+[ "$5" != 0x0666 ] || { echo "error: refused" >&2; exit 2; }
+sed -i "/^$4 /d" "$3/pkey_table"
+[ "$2" != set ] || echo "$4 $5" >>"$3/pkey_table" """)
+
+    def program(self, name, script):
+        """A stand-in that runs in the folder of the devices; call number `rename` of one of them finds the device renamed."""
+        path = self.root / "usr/bin" / name
+        path.write_text(f"""#!/bin/sh
+cd {self.devices}
+n=$(($(cat ../calls 2>/dev/null) + 1))
+echo $n >../calls
+[ ! -e rxe0 ] || [ $n -lt "$(cat ../rename)" ] || mv rxe0 rocep1s0
+{script}
+""")
+        path.chmod(0o755)
+
+    def rxe_link(self, verb, rename):
+        (self.devices.parent / "rename").write_text(str(rename))
+        (self.devices.parent / "calls").write_text("0")
+        done = subprocess.run([DEB / "rxe-link", verb, "eth0"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              env={**os.environ, "RXE_LINK_ROOT": str(self.root)})
+        return done.returncode, done.stdout
+
+    def table(self):
+        """The names of the devices, and the P_Keys of all."""
+        paths = list(self.devices.iterdir())
+        return [path.name for path in paths], {line for path in paths for line in (path / "pkey_table").read_text().splitlines()}
+
+    def test_not_renamed(self):
+        self.assertEqual(self.rxe_link("up", 1000), (0, ""))
+        self.assertEqual(self.table(), (["rxe0"], self.KEYS))
+        self.assertEqual(self.rxe_link("down", 1000), (0, ""))
+        self.assertEqual(self.table(), ([], set()))
+
+    def test_renamed_while_it_is_made(self):
+        for calls in range(1, 16):
+            with self.subTest(calls):
+                self.assertEqual(self.rxe_link("up", calls), (0, ""))
+                self.assertEqual(self.table()[1], self.KEYS)
+                self.assertEqual(self.rxe_link("down", 1000), (0, ""))
+                self.assertEqual(self.table(), ([], set()))
+
+    def test_refused_key(self):
+        """Whenever the device is renamed, no link remains."""
+        (self.root / "etc/rxe_rs/eth0.conf").write_text("name rxe0\npkey 0 0x8001\npkey 1 0x0666\n")
+        for calls in range(1, 50):
+            with self.subTest(calls):
+                status, said = self.rxe_link("up", calls)
+                self.assertEqual((status, self.table()), (1, ([], set())), said)
+                self.assertIn("error: ", said)
+                self.assertRegex(said, r"rxe-link: cannot set the P_Keys of (rxe0|rocep1s0), so that eth0 gets no link\n\Z")
+
+    def test_renamed_while_it_is_deleted(self):
+        for calls in range(1, 4):
+            with self.subTest(calls):
+                self.assertEqual(self.rxe_link("up", 1000), (0, ""))
+                self.assertEqual(self.rxe_link("down", calls), (0, ""))
+                self.assertEqual(self.table(), ([], set()))
+
+
 class Refusals(StandIns):
     def refused(self, text, *arguments, **environment):
         status, said = self.build(*arguments, self.folder / "none", **environment)
