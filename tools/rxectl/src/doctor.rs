@@ -332,7 +332,7 @@ fn udp_port(host: &Host, report: &mut Report) {
 /// Checks the limit on locked memory, which regions count against.
 fn memlock(host: &Host, report: &mut Report) {
     const ABOUT: &str = "memory lock limit";
-    // CAP_IPC_LOCK overrides the limit.
+    // CAP_IPC_LOCK of the initial user namespace overrides the limit.
     const CAP_IPC_LOCK: u32 = 14;
     const FIX: &str = "ulimit -l unlimited; for every login: \
         echo '* - memlock unlimited' > /etc/security/limits.d/rdma.conf (in a service: LimitMEMLOCK=infinity)";
@@ -343,7 +343,9 @@ fn memlock(host: &Host, report: &mut Report) {
     let soft = line.and_then(|line| line.split_whitespace().next());
     match soft.map(|soft| (soft, soft.parse::<u64>())) {
         Some(("unlimited", _)) => report.ok(ABOUT, "unlimited"),
-        Some((_, Ok(_))) if host.has_capability(CAP_IPC_LOCK) => {
+        Some((_, Ok(_)))
+            if host.has_capability(CAP_IPC_LOCK) && host.in_initial_user_namespace() =>
+        {
             report.ok(ABOUT, "does not bind this user (CAP_IPC_LOCK)");
         }
         Some((_, Ok(bytes))) if bytes <= 64 << 10 => report.wrong(
@@ -386,11 +388,15 @@ fn user_space(host: &Host, report: &mut Report) {
             );
         }
     }
-    let devices = host.names("/sys/class/infiniband_verbs");
-    let mut nodes: Vec<String> = devices
-        .into_iter()
-        .filter(|name| name.starts_with("uverbs"))
-        .collect();
+    // This class has no namespaces: it shows the nodes of all devices, also of those that belong to
+    // other namespaces.
+    let folder = "/sys/class/infiniband_verbs";
+    let devices = Device::all(host);
+    let mut nodes: Vec<String> = host.names(folder);
+    nodes.retain(|node| {
+        let of = host.read(&format!("{folder}/{node}/ibdev"));
+        of.is_some_and(|of| devices.iter().any(|device| device.name == of))
+    });
     if host.module("rdma_ucm") {
         nodes.push("rdma_cm".into());
     }

@@ -102,6 +102,16 @@ impl Host {
         mask.unwrap_or(0).checked_shr(number).unwrap_or(0) & 1 == 1
     }
 
+    /// Returns true if this process is in the initial user namespace, the only one whose
+    /// capabilities `capable` of the kernel accepts. Its users are those of the kernel.
+    pub fn in_initial_user_namespace(&self) -> bool {
+        // A kernel without user namespaces has no such file.
+        self.read("/proc/self/uid_map").is_none_or(|map| {
+            let words: Vec<&str> = map.split_whitespace().collect();
+            words == ["0", "0", "4294967295"]
+        })
+    }
+
     /// Returns the release of the running kernel.
     pub fn kernel_release(&self) -> String {
         self.read("/proc/sys/kernel/osrelease").unwrap_or_default()

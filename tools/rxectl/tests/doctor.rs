@@ -170,6 +170,34 @@ fn doctor_tells_who_does_not_hold_the_port() {
     );
 }
 
+/// A container sees the nodes of all devices in sysfs, and has those of its own devices in /dev.
+#[test]
+fn doctor_wants_the_nodes_of_the_devices_here() {
+    let machine = Machine::healthy("nodes");
+    machine.put("/sys/class/infiniband_verbs/uverbs1/ibdev", "rxe1\n");
+    machine.put("/sys/class/infiniband_verbs/abi_version", "6\n");
+    assert_eq!(machine.wrong(&[]), []);
+    machine.device("rxe1", "eth0");
+    let wrong = machine.wrong(&[]);
+    assert_eq!(wrong.len(), 1, "{wrong:?}");
+    assert_eq!(wrong[0].0, "/dev/infiniband/uverbs1");
+}
+
+/// The driver asks for CAP_IPC_LOCK of the initial user namespace.
+#[test]
+fn doctor_knows_whose_capabilities_count() {
+    let machine = Machine::healthy("capabilities");
+    let says = |text: &str| {
+        let said = machine.good(&["doctor"]);
+        assert!(said.contains(text), "{said}");
+    };
+    says("ok    memory lock limit: does not bind this user");
+    machine.put("/proc/self/uid_map", "0 100000 65536\n");
+    says("note  memory lock limit: 8192 KiB");
+    machine.remove("/proc/self/uid_map");
+    says("ok    memory lock limit: does not bind this user");
+}
+
 /// A host with the module installed and not loaded; `modinfo` names the signer.
 fn installed(name: &str, signer: &str) -> Machine {
     let machine = Machine::healthy(name);

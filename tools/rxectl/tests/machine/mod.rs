@@ -25,6 +25,7 @@ impl Machine {
             "/proc/self/limits",
             "Limit Soft Hard Units\nMax locked memory         8388608   8388608   bytes\n",
         );
+        machine.put("/proc/self/uid_map", "         0          0 4294967295\n");
         machine.put(
             "/proc/self/net/udp",
             "  sl\n  1: 00000000:12B7 00000000:0000 07 00:0 00:0 0 0 0 77 2 x 0\n",
