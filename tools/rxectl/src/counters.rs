@@ -2,7 +2,7 @@
 //! `rxectl counters`: the hardware counters of a port, grouped by subject.
 
 use crate::cli::Counters;
-use crate::device::Device;
+use crate::device::{Device, Driver};
 use crate::error::{Error, Result};
 use crate::host::Host;
 use crate::output::Out;
@@ -130,15 +130,10 @@ struct Reading {
 }
 
 impl Reading {
-    fn take(host: &Host, device: &Device) -> Result<Self> {
+    /// Reads the counters of a device; `None` if it shows none.
+    fn take(host: &Host, device: &Device) -> Option<Self> {
         let values = device.counters(host);
-        if values.is_empty() {
-            return Err(Error::new(
-                format!("{} shows no counters here", device.name),
-                "run it in the namespace that the device belongs to, such as nsenter -t 1 -n rxectl counters",
-            ));
-        }
-        Ok(Self {
+        (!values.is_empty()).then(|| Self {
             at: Instant::now(),
             values,
         })
@@ -229,25 +224,51 @@ fn print(device: &Device, rows: &[Row], out: &mut Out<'_>) -> Result<()> {
     Ok(())
 }
 
+/// The error of a device that shows no counters.
+fn none_here(host: &Host, device: &Device) -> Error {
+    let name = &device.name;
+    if !device.exists(host) {
+        return removed(device);
+    }
+    if device.driver == Driver::Other {
+        return Error::new(
+            format!("{name} has no counters: it belongs to another driver"),
+            "use a device of a software RoCE driver: rxectl status lists them",
+        );
+    }
+    Error::new(
+        format!("{name} shows no counters here"),
+        "run it in the namespace that the device belongs to, such as nsenter -t 1 -n rxectl counters",
+    )
+}
+
+/// The error of a device that has disappeared.
+fn removed(device: &Device) -> Error {
+    Error::new(
+        format!("{} has been removed", device.name),
+        "make it again: rdma link add, then run the command again",
+    )
+}
+
 /// Shows the counters once or at intervals.
 pub fn run(host: &Host, args: &Counters, out: &mut Out<'_>) -> Result<()> {
     let devices = Device::select(host, args.device.as_deref())?;
-    let read_all = || -> Result<Vec<Reading>> {
-        let readings = devices.iter().map(|device| Reading::take(host, device));
-        readings.collect()
-    };
-    let mut readings = read_all()?;
+    let mut readings = Vec::new();
+    for device in devices {
+        let reading = Reading::take(host, &device).ok_or_else(|| none_here(host, &device))?;
+        readings.push((device, reading));
+    }
     let Some(seconds) = args.watch else {
-        let shown = readings.iter().map(|reading| rows(reading, None, args.all));
+        let shown = readings
+            .iter()
+            .map(|(device, reading)| (device, rows(reading, None, args.all)));
         if out.json {
-            let all: Vec<Value> = devices
-                .iter()
-                .zip(shown)
+            let all: Vec<Value> = shown
                 .map(|(device, rows)| as_json(device, &rows, None))
                 .collect();
             return out.document(&all);
         }
-        for (device, rows) in devices.iter().zip(shown) {
+        for (device, rows) in shown {
             print(device, &rows, out)?;
         }
         return Ok(());
@@ -256,7 +277,21 @@ pub fn run(host: &Host, args: &Counters, out: &mut Out<'_>) -> Result<()> {
     while left > 0 {
         left = left.saturating_sub(1);
         thread::sleep(Duration::from_secs_f64(seconds));
-        let now = read_all()?;
+        let mut now = Vec::new();
+        let mut gone = Vec::new();
+        for (device, before) in readings {
+            // It had counters before.
+            match Reading::take(host, &device) {
+                Some(reading) => now.push((device, before, reading)),
+                None => gone.push(removed(&device)),
+            }
+        }
+        if now.is_empty() {
+            return gone.pop().map_or(Ok(()), Err);
+        }
+        for error in gone {
+            error.report(out.json);
+        }
         let time = SystemTime::now().duration_since(UNIX_EPOCH);
         let time = time.map_or(0.0, |since| since.as_secs_f64());
         if !out.json {
@@ -268,7 +303,7 @@ pub fn run(host: &Host, args: &Counters, out: &mut Out<'_>) -> Result<()> {
                 "--- {hour:02}:{minute:02}:{second:02} UTC, the last {seconds} s"
             )?;
         }
-        for ((device, now), before) in devices.iter().zip(&now).zip(&readings) {
+        for (device, before, now) in &now {
             let rows = rows(now, Some(before), args.all);
             if out.json {
                 out.line(&as_json(device, &rows, Some((time, seconds))))?;
@@ -277,7 +312,10 @@ pub fn run(host: &Host, args: &Counters, out: &mut Out<'_>) -> Result<()> {
             }
         }
         out.to.flush()?;
-        readings = now;
+        readings = now
+            .into_iter()
+            .map(|(device, _, now)| (device, now))
+            .collect();
     }
     Ok(())
 }

@@ -155,6 +155,11 @@ impl Device {
         }
     }
 
+    /// Returns true if the device still exists.
+    pub fn exists(&self, host: &Host) -> bool {
+        host.exists(&format!("{CLASS}/{}", self.name))
+    }
+
     /// Returns the path of an attribute of the device.
     pub fn attribute(&self, name: &str) -> String {
         format!("{CLASS}/{}/{name}", self.name)

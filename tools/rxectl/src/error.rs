@@ -2,7 +2,7 @@
 //! Errors, each with its remedy.
 
 use std::fmt;
-use std::io;
+use std::io::{self, Write};
 
 /// An error with a remedy for the user.
 #[derive(Debug)]
@@ -26,6 +26,17 @@ impl Error {
             fix: fix.into(),
             nobody_reads: false,
         }
+    }
+
+    /// Prints the error on standard error. If that cannot be written, the exit status has to do.
+    pub fn report(&self, json: bool) {
+        let mut to = io::stderr();
+        let _ = if json {
+            let value = serde_json::json!({ "error": self.what, "fix": self.fix });
+            writeln!(to, "{value}")
+        } else {
+            writeln!(to, "{self}")
+        };
     }
 }
 

@@ -37,11 +37,9 @@ mod status;
 
 use clap::Parser;
 use cli::{Cli, Command};
-use error::Result;
+use error::{Error, Result};
 use host::Host;
 use output::Out;
-use std::fmt::Display;
-use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// Runs a command; false if `doctor` or `decode --check` found a fault.
@@ -63,11 +61,6 @@ fn run(cli: &Cli, out: &mut Out<'_>) -> Result<bool> {
     Ok(true)
 }
 
-/// Writes a line to standard error. If that cannot be written, the exit status has to do.
-fn complain(what: &dyn Display) {
-    let _ = writeln!(io::stderr(), "{what}");
-}
-
 /// Parses the command line; prints an error as JSON if that was asked for.
 fn command_line() -> Cli {
     Cli::try_parse().unwrap_or_else(|error| {
@@ -76,8 +69,7 @@ fn command_line() -> Cli {
             let text = error.to_string();
             let what = text.lines().next().unwrap_or_default();
             let what = what.trim_start_matches("error: ");
-            let fix = "see the commands: rxectl --help";
-            complain(&serde_json::json!({ "error": what, "fix": fix }));
+            Error::new(what, "see the commands: rxectl --help").report(true);
             std::process::exit(2);
         }
         error.exit()
@@ -102,12 +94,7 @@ fn main() -> ExitCode {
         Err(error) => {
             // Output so far must precede the error message; an error of the flush is ignored.
             let _ = out.to.flush();
-            if cli.json {
-                let value = serde_json::json!({ "error": error.what, "fix": error.fix });
-                complain(&value);
-            } else {
-                complain(&error);
-            }
+            error.report(cli.json);
             ExitCode::from(2)
         }
     }

@@ -6,6 +6,8 @@ mod machine;
 use machine::Machine;
 use serde_json::Value;
 use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::process::Stdio;
 
 #[test]
 fn status_of_a_device() {
@@ -206,6 +208,61 @@ fn counters_in_groups() {
     assert!(machine.good(&["counters"]).contains("dropped packets"));
     machine.remove("/sys/class/infiniband/rxe0/ports/1/hw_counters");
     assert!(machine.bad(&["counters"]).contains("nsenter"));
+}
+
+/// The rates of the other devices go on.
+#[test]
+fn counters_of_a_device_that_is_removed() {
+    let machine = Machine::healthy("removed");
+    machine.device("rxe1", "eth0");
+    let mut command = machine.command(&["counters", "--watch", "0.2", "--count", "5"]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut text = String::new();
+    while !text.contains("rxe1: rxe_rs") {
+        assert_ne!(output.read_line(&mut text).unwrap(), 0, "{text}");
+    }
+    let device = machine.path("/sys/class/infiniband/rxe1");
+    fs::rename(device, machine.path("/rxe1")).unwrap();
+    text.clear();
+    output.read_to_string(&mut text).unwrap();
+    let done = child.wait_with_output().unwrap();
+    assert_eq!(done.status.code(), Some(0), "{text}");
+    assert!(text.matches("rxe0: rxe_rs").count() >= 3, "{text}");
+    assert!(!text.contains("rxe1: rxe_rs"), "{text}");
+    let said = String::from_utf8(done.stderr).unwrap();
+    assert_eq!(
+        said.matches("rxe1 has been removed").count(),
+        1,
+        "{said}{text}"
+    );
+}
+
+#[test]
+fn counters_of_the_last_device_end() {
+    let machine = Machine::healthy("last");
+    let arguments = ["--json", "counters", "--watch", "0.2"];
+    let mut command = machine.command(&arguments);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    output.read_line(&mut String::new()).unwrap();
+    let device = machine.path("/sys/class/infiniband/rxe0");
+    fs::rename(device, machine.path("/rxe0")).unwrap();
+    let done = child.wait_with_output().unwrap();
+    assert_eq!(done.status.code(), Some(2));
+    let error: Value = serde_json::from_slice(&done.stderr).unwrap();
+    assert_eq!(error["error"], "rxe0 has been removed");
+}
+
+#[test]
+fn counters_of_another_driver() {
+    let machine = Machine::healthy("foreign");
+    machine.put("/sys/class/infiniband/mlx5_0/node_desc", "MT4119\n");
+    let said = machine.bad(&["counters", "mlx5_0"]);
+    assert!(said.contains("belongs to another driver"), "{said}");
+    assert!(!said.contains("nsenter"), "{said}");
 }
 
 #[test]
