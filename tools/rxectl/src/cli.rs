@@ -10,7 +10,8 @@ use std::path::PathBuf;
 #[command(name = "rxectl", version, disable_help_subcommand = true)]
 #[command(
     after_help = "Status: 0 fine; 1 doctor or decode --check found something wrong; 2 the command could \
-                  not be carried out, standard error says why and what to do."
+                  not be carried out, standard error says why and what to do; 141 nobody reads the \
+                  output to its end."
 )]
 pub struct Cli {
     /// Print JSON: one document, or one per line for continuous output (--watch, decode).

@@ -42,6 +42,10 @@ use host::Host;
 use output::Out;
 use std::process::ExitCode;
 
+/// The exit status if the reader of standard output has closed the pipe, as of a program that
+/// SIGPIPE has ended.
+const NOBODY_READS: u8 = 141;
+
 /// Runs a command; false if `doctor` or `decode --check` found a fault.
 fn run(cli: &Cli, out: &mut Out<'_>) -> Result<bool> {
     let host = Host::new(&cli.root);
@@ -90,7 +94,8 @@ fn main() -> ExitCode {
     match result {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
-        Err(error) if error.nobody_reads => ExitCode::SUCCESS,
+        // The verdict may be unknown, and success would be a wrong one.
+        Err(error) if error.nobody_reads => ExitCode::from(NOBODY_READS),
         Err(error) => {
             // Output so far must precede the error message; an error of the flush is ignored.
             let _ = out.to.flush();

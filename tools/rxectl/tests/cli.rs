@@ -7,6 +7,8 @@ use machine::Machine;
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 
 #[test]
@@ -369,5 +371,20 @@ fn the_status_is_right_if_errors_cannot_be_written() {
         command.stderr(fs::File::create("/dev/full").unwrap());
         let status = command.output().unwrap().status;
         assert_eq!(status.code(), Some(2), "{arguments:?}");
+    }
+}
+
+/// A pipe that is closed early must not turn a bad verdict into success.
+#[test]
+fn the_status_if_nobody_reads() {
+    let machine = Machine::healthy("unread");
+    machine.remove("/sys/module/rxe_rs");
+    for arguments in [&["doctor"][..], &["status"], &["--json", "counters"]] {
+        let (reader, writer) = UnixStream::pair().unwrap();
+        drop(reader);
+        let mut command = machine.command(arguments);
+        let done = command.stdout(OwnedFd::from(writer)).output().unwrap();
+        assert_eq!(done.status.code(), Some(141), "{arguments:?}");
+        assert!(done.stderr.is_empty(), "{arguments:?}");
     }
 }
