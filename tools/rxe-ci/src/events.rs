@@ -4,6 +4,7 @@
 use crate::error::Error;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use std::fs;
 use std::sync::mpsc::{channel, Receiver, Sender};
 use std::thread;
 use std::time::Instant;
@@ -44,7 +45,11 @@ impl Events {
     /// Makes a channel and begins to send signals to it.
     pub fn new() -> Result<Self, Error> {
         let (sender, receiver) = channel();
-        let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(|error| {
+        let ignored = ignored(&fs::read_to_string("/proc/self/status").unwrap_or_default());
+        let handled = [SIGHUP, SIGINT, SIGTERM]
+            .into_iter()
+            .filter(|signal| ignored >> signal.saturating_sub(1) & 1 == 0);
+        let mut signals = Signals::new(handled).map_err(|error| {
             Error::new(
                 format!("cannot handle signals: {error}"),
                 "see the limits of this user",
@@ -94,7 +99,29 @@ impl Events {
     }
 }
 
+/// The signals that are ignored, of which the lowest bit is signal 1, by `/proc/self/status`. Who
+/// has started this program wants them to have no effect: nohup, or a shell without job control
+/// that runs it in the background.
+fn ignored(status: &str) -> u64 {
+    let mut lines = status.lines();
+    let mask = lines.find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .unwrap_or(0)
+}
+
 /// The exit status for a signal, as shells have it.
 fn killed_by(signal: i32) -> u8 {
     u8::try_from(signal.saturating_add(128)).unwrap_or(u8::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_that_are_ignored() {
+        let mask = ignored("SigBlk:\t0000000000000007\nSigIgn:\t0000000000001001\n");
+        assert_eq!(mask, 0x1001);
+        assert_eq!(ignored("Name:\tx\n"), 0);
+    }
 }

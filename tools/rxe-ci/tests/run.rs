@@ -47,10 +47,17 @@ impl Host {
         assert!(install.status().unwrap().success());
     }
 
-    /// The program with these arguments, in the folder of the project.
+    /// The program with these arguments, in the folder of the project. No signal is ignored when it
+    /// starts, as it would be if the tests run in the background of a shell.
     fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_rxe-ci"));
+        self.command_by("--default-signal=HUP,INT,TERM", arguments)
+    }
+
+    /// The same, with an option of env(1) for signals.
+    fn command_by(&self, signals: &str, arguments: &[&str]) -> Command {
+        let mut command = Command::new("/usr/bin/env");
         command
+            .args([signals, env!("CARGO_BIN_EXE_rxe-ci")])
             .args(arguments)
             .current_dir(self.path("project"))
             .env("RXE_CI_QEMU", fake())
@@ -374,6 +381,26 @@ fn signals_end_the_machines() {
         let left = fs::read_dir(host.path("project")).unwrap().count();
         assert_eq!(left, 1, "more than the file of the command");
     }
+}
+
+/// nohup ignores SIGHUP for the program that it starts.
+#[test]
+fn ignored_signals_have_no_effect() {
+    let host = Host::new();
+    let script = "touch started; while [ ! -e go ]; do sleep 0.02; done; exit 7";
+    let words = ["run", "--accel", "tcg", "--", "sh", "-c", script];
+    let mut command = host.command_by("--ignore-signal=HUP", &words);
+    let child = command.spawn().unwrap();
+    wait_for(|| host.path("project/started").exists());
+    let pid = child.id().to_string();
+    let sent = Command::new("kill").args(["-s", "HUP", &pid]).status();
+    assert!(sent.unwrap().success());
+    // A signal that has an effect has it within this time.
+    thread::sleep(Duration::from_millis(200));
+    fs::write(host.path("project/go"), "").unwrap();
+    let done = Done::of(child.wait_with_output().unwrap());
+    assert_eq!(done.status, Some(7), "{done:?}");
+    host.nothing_runs();
 }
 
 #[test]
