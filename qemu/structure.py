@@ -109,6 +109,8 @@ SYSTEM_QUEUES = {
 UNFAIR_READERS = {
     # With PREEMPT_RT only, whose readers pass no writer.
     "rxe_rs/kapi/odp.c": ("rxe_rs_odp_chunk_lock",),
+    # A lock of the kernel, which locks it so itself, for a moment.
+    "rxe_rs/kapi/guard.c": ("rxe_rs_guard_permits",),
 }
 # Functions that wait for a grace period of RCU, or call one that does. A process could call a verb in a loop, or end with a hundred thousand
 # objects, so none of them is on the path of a verb that destroys or changes an object.

@@ -48,7 +48,7 @@ impl Events {
         let ignored = ignored(&fs::read_to_string("/proc/self/status").unwrap_or_default());
         let handled = [SIGHUP, SIGINT, SIGTERM]
             .into_iter()
-            .filter(|signal| ignored >> signal.saturating_sub(1) & 1 == 0);
+            .filter(|signal| (ignored >> signal.saturating_sub(1)) & 1 == 0);
         let mut signals = Signals::new(handled).map_err(|error| {
             Error::new(
                 format!("cannot handle signals: {error}"),
