@@ -129,6 +129,15 @@ fn numbers(release: &str) -> Vec<u64> {
     parts.filter_map(|part| part.parse().ok()).collect()
 }
 
+/// Sorts folders of machines by their names: the newest release first, of the flavours of a release
+/// `amd64` before `rt-amd64`.
+fn sort(folders: &mut [PathBuf]) {
+    folders.sort_by_key(|folder| {
+        let name = folder.file_name().unwrap_or_default().to_string_lossy();
+        (std::cmp::Reverse(numbers(&name)), name.into_owned())
+    });
+}
+
 /// The folders in which machines are searched, in this order.
 pub fn places(option: Option<&Path>) -> Vec<PathBuf> {
     if let Some(place) = option {
@@ -155,10 +164,7 @@ fn machines_in(place: &Path) -> Vec<Result<Prepared>> {
         .filter_map(|entry| entry.ok().map(|entry| entry.path()))
         .filter(|folder| folder.join("machine.json").exists())
         .collect();
-    folders.sort_by_key(|folder| {
-        let name = folder.file_name().unwrap_or_default();
-        std::cmp::Reverse(numbers(&name.to_string_lossy()))
-    });
+    sort(&mut folders);
     folders
         .iter()
         .map(|folder| Prepared::read(folder))
@@ -240,6 +246,25 @@ mod tests {
             text.contains("make ci-machine") && !text.contains('\n'),
             "{text}"
         );
+    }
+
+    /// Whatever the order of the entries of the folder is.
+    #[test]
+    fn the_plain_flavour_of_a_release_is_taken() {
+        let sorted = [
+            "7.3.4+deb13-amd64",
+            "7.3.4+deb13-rt-amd64",
+            "7.3.3+deb13-amd64",
+        ];
+        for shift in 0..sorted.len() {
+            let mut folders = sorted.map(|name| Path::new("/machines").join(name));
+            folders.rotate_left(shift);
+            sort(&mut folders);
+            assert_eq!(
+                folders.map(|f| f.ends_with(sorted[0])),
+                [true, false, false]
+            );
+        }
     }
 
     #[test]
