@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Dissection of captured frames down to the UDP datagram: Ethernet (with VLAN tags), Linux cooked,
-//! raw IP and loopback; IPv4 and IPv6.
+//! Dissection of captured frames down to the UDP datagram: Ethernet and Linux cooked (with VLAN
+//! tags), raw IP and loopback; IPv4 and IPv6.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -55,7 +55,7 @@ const COOKED2: u32 = 276;
 /// Dissects a frame of link type `link` (a LINKTYPE_ number).
 pub fn dissect(link: u32, frame: &[u8]) -> Found<'_> {
     let found = match link {
-        ETHERNET => ethernet(frame),
+        ETHERNET => be16(frame, 12).and_then(|kind| by_type(kind, frame.get(14..)?)),
         COOKED => be16(frame, 14).and_then(|kind| by_type(kind, frame.get(16..)?)),
         COOKED2 => be16(frame, 0).and_then(|kind| by_type(kind, frame.get(20..)?)),
         LOOPBACK => frame.get(4..).and_then(ip),
@@ -66,26 +66,22 @@ pub fn dissect(link: u32, frame: &[u8]) -> Found<'_> {
     found.unwrap_or(Found::Other("cut short"))
 }
 
-/// Dissects an Ethernet frame, with VLAN tags or without.
-fn ethernet(frame: &[u8]) -> Option<Found<'_>> {
-    let mut at = 12usize;
+/// Dissects what follows an EtherType, with VLAN tags or without: after the type of a tag come its
+/// value and the next type.
+fn by_type(mut kind: u16, mut packet: &[u8]) -> Option<Found<'_>> {
     // A limit on stacked VLAN tags.
     for _ in 0..4 {
-        match be16(frame, at)? {
-            0x8100 | 0x88a8 => at = at.checked_add(4)?,
-            kind => return by_type(kind, frame.get(at.checked_add(2)?..)?),
+        match kind {
+            0x8100 | 0x88a8 => {
+                kind = be16(packet, 2)?;
+                packet = packet.get(4..)?;
+            }
+            0x0800 | 0x86dd => return ip(packet),
+            0x8915 => return Some(Found::Other("RoCE v1")),
+            _ => return Some(Found::Other("not IP")),
         }
     }
     Some(Found::Other("too many VLAN tags"))
-}
-
-/// Dissects what follows an EtherType.
-fn by_type(kind: u16, packet: &[u8]) -> Option<Found<'_>> {
-    match kind {
-        0x0800 | 0x86dd => ip(packet),
-        0x8915 => Some(Found::Other("RoCE v1")),
-        _ => Some(Found::Other("not IP")),
-    }
 }
 
 fn ip(packet: &[u8]) -> Option<Found<'_>> {
@@ -184,7 +180,7 @@ mod tests {
     #[test]
     fn every_link_type() {
         let packet = v4(b"payload!");
-        let cases: [(u32, Vec<u8>); 7] = [
+        let cases: [(u32, Vec<u8>); 9] = [
             (ETHERNET, [&[0; 12][..], &[8, 0], &packet, &[0; 9]].concat()),
             (
                 ETHERNET,
@@ -197,6 +193,14 @@ mod tests {
             ),
             (COOKED, [&[0; 14][..], &[8, 0], &packet].concat()),
             (COOKED2, [&[8, 0][..], &[0; 18], &packet].concat()),
+            (
+                COOKED,
+                [&[0; 14][..], &[0x81, 0, 0, 5, 8, 0], &packet].concat(),
+            ),
+            (
+                COOKED2,
+                [&[0x88, 0xa8][..], &[0; 18], &[0, 1, 8, 0], &packet].concat(),
+            ),
             (LOOPBACK, [&[2, 0, 0, 0][..], &packet].concat()),
             (RAW, packet.clone()),
             (RAW_BSD[0], packet.clone()),
@@ -227,6 +231,8 @@ mod tests {
         assert_eq!(other(v4(b"x"), 25, 7), "damaged UDP header");
         assert_eq!(other(v4(b"x"), 0, 0x55), "not IP");
         assert_eq!(dissect(ETHERNET, &[0; 13]), Found::Other("cut short"));
+        let tags = [&[0; 12][..], &[0x81, 0, 0, 1].repeat(4), &[8, 0, 0x45]].concat();
+        assert_eq!(dissect(ETHERNET, &tags), Found::Other("too many VLAN tags"));
         assert_eq!(dissect(9999, &[0; 99]), Found::Other("unknown link type"));
     }
 
