@@ -271,6 +271,8 @@ def test_memberships_of_others(_names):
             assert not is_member(group)
         finally:
             set_mtu(before)
+            # The address went with the configuration.
+            subprocess.run(["ip", "-n", "b", "addr", "add", f"{host.ip('b', 6)}/64", "dev", "vb", "nodad"], check=True)
         with within("b", lambda: socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)) as other:
             other.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, ipaddress.ip_address(group).packed + struct.pack("I", index))
             assert is_member(group)
