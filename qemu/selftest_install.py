@@ -134,6 +134,15 @@ done""")
         self.assertEqual(sorted(re.findall(r"iface (\S+)", disk.INTERFACES)), sorted(install.NICS))
         self.assertNotIn("pflash", " ".join(line))
 
+    def test_command_of_arm64(self):
+        line = install.command("before", {"VMLINUZ": "vmlinuz", "INITRD": "initrd"}, self.folder, False, "arm64")
+        platform = machine.PLATFORMS["arm64"]
+        found = line[0], line[line.index("-machine") + 1], line[line.index("-cpu") + 1]
+        self.assertEqual(found, (platform.qemu, platform.machine, platform.cpu))
+        append = line[line.index("-append") + 1]
+        self.assertIn(" console=ttyAMA0 ", append)
+        self.assertNotIn(machine.TIMER, append)
+
     def test_secure_command(self):
         """The firmware has the variables of this run, and loads the kernel that is signed."""
         files = {"VMLINUZ": "vmlinuz", "INITRD": "initrd", "SIGNED_VMLINUZ": "signed", "VARIABLES": "variables"}
