@@ -128,11 +128,7 @@ impl Frwr {
             return Err(LocalOpFault);
         }
         // A request that is refused must not make accesses to the region fail meanwhile.
-        let registered = {
-            let _bh = disable_bh();
-            self.registration.try_access().is_some()
-        };
-        if registered {
+        if self.registration.has_value() {
             return Err(LocalOpFault);
         }
         self.registration.update(|registration| {

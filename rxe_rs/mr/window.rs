@@ -115,11 +115,7 @@ impl WindowCtx {
         guard: &rcu::Guard,
     ) -> Result<(), LocalOpFault> {
         // A request that is refused must not make accesses through the window fail meanwhile.
-        let bound = {
-            let _bh = disable_bh();
-            self.binding.try_access().is_some()
-        };
-        self.check(pd, bound, region, qp, bind, guard)?;
+        self.check(pd, self.binding.has_value(), region, qp, bind, guard)?;
         // Another request may have bound it.
         self.binding.update(|binding| {
             let window = self.check(pd, binding.is_some(), region, qp, bind, guard)?;

@@ -106,6 +106,17 @@ impl<T> Rearmable<T> {
         unsafe { &*self.0.value.get() }.is_some().then_some(guard)
     }
 
+    /// Returns true if there is a value that no writer is changing; it may have gone when this
+    /// returns.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
+    pub fn has_value(&self) -> bool {
+        let _bh = disable_bh();
+        self.try_access().is_some()
+    }
+
     /// Calls `f` to change the value, with no reader. `f` must be short and update no other
     /// `Rearmable`.
     ///
