@@ -135,7 +135,7 @@ impl DeviceCtx {
         selective_repeat: bool,
     ) -> Result<Arc<Self>> {
         let (counters, bound_counters) = (Counters::new()?, Counters::new()?);
-        let netdev = link.netdev();
+        let netdev = link.netdev().clone();
         let endpoint = UdpEndpoint::open(&netdev, ROCE_UDP_PORT)?;
         let guid = link.guid();
         let last_up = netdev.is_up();

@@ -177,14 +177,14 @@ bool rxe_rs_module_get(void);
 void rxe_rs_module_put(void);
 
 void rxe_rs_netdev_guid(const struct net_device *ndev, u8 *guid);
-struct net *rxe_rs_netdev_net(const struct net_device *ndev);
 struct nlattr *rxe_rs_details_start(struct sk_buff *msg);
 void rxe_rs_details_end(struct sk_buff *msg, struct nlattr *nest);
 void rxe_rs_details_cancel(struct sk_buff *msg, struct nlattr *nest);
 u64 *rxe_rs_hw_stats_values(struct rdma_hw_stats *stats);
 bool rxe_rs_dev_is_aggregate(const struct net_device *ndev);
 
-/* Speed of a network device (netdev.c). */
+/* Network namespace and speed of a network device (netdev.c). */
+bool rxe_rs_netdev_is_in(const struct net_device *ndev, const struct net *net);
 u32 rxe_rs_netdev_speed(struct net_device *ndev);
 
 /* Attributes of a device in sysfs, and its place there (sysfs.c). */

@@ -73,6 +73,7 @@ void rxe_rs_numbers_free(struct rxe_rs_numbers *numbers);
 void rxe_rs_dev_hold(struct net_device *dev);
 void rxe_rs_dev_put(struct net_device *dev);
 u64 rxe_rs_dev_net_id(const struct net_device *dev);
+void rxe_rs_net_put(struct net *net);
 bool rxe_rs_dev_is_loopback(const struct net_device *dev);
 bool rxe_rs_dev_is_up(const struct net_device *dev);
 u32 rxe_rs_dev_mtu(const struct net_device *dev);
@@ -82,7 +83,8 @@ bool rxe_rs_dev_is_vlan(const struct net_device *dev);
 void rxe_rs_dev_name(const struct net_device *dev, u8 *name);
 struct net_device *rxe_rs_notifier_dev(void *info);
 
-/* Address of a network device (netdev.c). */
+/* Network namespace and address of a network device (netdev.c). */
+struct net *rxe_rs_netdev_net_get(const struct net_device *ndev);
 void rxe_rs_dev_mac(const struct net_device *dev, u8 *mac);
 
 /* Membership in multicast groups (multicast.c). */

@@ -1,8 +1,46 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Speed and address of a network device, which not every device has.
+ * Network namespace of a network device, which may change; its speed and address, which not every
+ * device has.
  */
 #include "bindings_helper.h"
+
+/**
+ * rxe_rs_netdev_net_get() - return the network namespace of a network device
+ * @ndev: network device
+ *
+ * Context: Any context.
+ * Return: The namespace, with a reference; NULL if it has ended.
+ */
+struct net *rxe_rs_netdev_net_get(const struct net_device *ndev)
+{
+	struct net *net;
+
+	rcu_read_lock();
+	net = maybe_get_net(dev_net_rcu(ndev));
+	rcu_read_unlock();
+	return net;
+}
+
+/**
+ * rxe_rs_netdev_is_in() - check whether a network device is registered in a network namespace
+ * @ndev: network device
+ * @net: network namespace
+ *
+ * If it is, all events of the device that move it or unregister it are yet to come.
+ *
+ * Context: Process context. Takes the RTNL lock.
+ * Return: false if @ndev is unregistered or in another namespace.
+ */
+bool rxe_rs_netdev_is_in(const struct net_device *ndev, const struct net *net)
+{
+	bool is_in;
+
+	rtnl_lock();
+	is_in = READ_ONCE(ndev->reg_state) == NETREG_REGISTERED && net_eq(dev_net(ndev), net);
+	rtnl_unlock();
+	return is_in;
+}
 
 /**
  * rxe_rs_netdev_speed() - return the speed of a network device

@@ -221,15 +221,19 @@ fail:
  * at the same time. If the port is open already, its functions remain those of the first call.
  *
  * Context: Process context. May sleep.
- * Return: The endpoint, or an ERR_PTR: -ENODEV before rxe_rs_net_init(), -EADDRINUSE if another
- * socket has the port, -ENOMEM, or another error of the network stack.
+ * Return: The endpoint, or an ERR_PTR: -ENODEV before rxe_rs_net_init() or if the namespace has
+ * ended, -EADDRINUSE if another socket has the port, -ENOMEM, or another error of the network
+ * stack.
  */
 struct rxe_rs_endpoint *rxe_rs_endpoint_open(const struct net_device *dev, u16 port,
 					     rxe_rs_receive_t receive, rxe_rs_receive_t refuse)
 {
-	struct net *net = dev_net(dev);
+	/* The reference keeps the namespace from ending before the endpoint is in the list. */
+	struct net *net = rxe_rs_netdev_net_get(dev);
 	struct rxe_rs_endpoint *ep;
 
+	if (!net)
+		return ERR_PTR(-ENODEV);
 	mutex_lock(&rxe_rs_endpoints_lock);
 	if (!rxe_rs_net_ready) {
 		ep = ERR_PTR(-ENODEV);
@@ -246,6 +250,7 @@ struct rxe_rs_endpoint *rxe_rs_endpoint_open(const struct net_device *dev, u16 p
 		list_add(&ep->list, &rxe_rs_endpoints);
 out:
 	mutex_unlock(&rxe_rs_endpoints_lock);
+	put_net(net);
 	return ep;
 }
 
@@ -316,7 +321,7 @@ int rxe_rs_net_init(bool guarded)
  *
  * To be called when no buffer is sent or received any more.
  *
- * Context: Process context. May sleep.
+ * Context: Process context. Sleeps.
  */
 void rxe_rs_net_exit(void)
 {
@@ -325,6 +330,11 @@ void rxe_rs_net_exit(void)
 	mutex_unlock(&rxe_rs_endpoints_lock);
 	unregister_pernet_subsys(&rxe_rs_net_ops);
 	rxe_rs_tx_release_pages();
+	/*
+	 * sock_wfree() calls rxe_rs_tx_write_space() outside of RCU read-side critical sections. A
+	 * task that was preempted at the start or the end of that function may still be there.
+	 */
+	synchronize_rcu_tasks();
 }
 
 /**

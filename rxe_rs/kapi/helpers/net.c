@@ -109,7 +109,18 @@ void rxe_rs_dev_put(struct net_device *dev)
 
 u64 rxe_rs_dev_net_id(const struct net_device *dev)
 {
-	return dev_net(dev)->net_cookie;
+	u64 id;
+
+	/* A device that moves leaves its namespace, which may end then. */
+	rcu_read_lock();
+	id = dev_net_rcu(dev)->net_cookie;
+	rcu_read_unlock();
+	return id;
+}
+
+void rxe_rs_net_put(struct net *net)
+{
+	put_net(net);
 }
 
 bool rxe_rs_dev_is_loopback(const struct net_device *dev)

@@ -95,11 +95,6 @@ void rxe_rs_netdev_guid(const struct net_device *ndev, u8 *guid)
 	addrconf_addr_eui48(guid, (const char *)ndev->dev_addr);
 }
 
-struct net *rxe_rs_netdev_net(const struct net_device *ndev)
-{
-	return dev_net(ndev);
-}
-
 bool rxe_rs_dev_is_aggregate(const struct net_device *ndev)
 {
 	return netif_is_lag_master(ndev) || netif_is_lag_port(ndev);

@@ -10,6 +10,27 @@ use core::ptr::NonNull;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NetId(pub u64);
 
+/// A reference to a network namespace, which does not end before it is dropped.
+///
+/// # Context
+///
+/// Process context.
+pub(crate) struct Net(NonNull<bindings::net>);
+
+impl Net {
+    /// Returns the namespace.
+    pub(crate) fn as_ptr(&self) -> *mut bindings::net {
+        self.0.as_ptr()
+    }
+}
+
+impl Drop for Net {
+    fn drop(&mut self) {
+        // SAFETY: Drops the reference of the type.
+        unsafe { bindings::rxe_rs_net_put(self.0.as_ptr()) };
+    }
+}
+
 /// Identity of a network device, only to be compared while the device is known to exist.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DevId(pub(super) usize);
@@ -55,6 +76,23 @@ impl NetDev {
     pub fn net(&self) -> NetId {
         // SAFETY: The reference keeps the device alive; the same for all below.
         NetId(unsafe { bindings::rxe_rs_dev_net_id(self.as_ptr()) })
+    }
+
+    /// Takes a reference to the namespace of the device; `None` if it has ended.
+    pub(crate) fn namespace(&self) -> Option<Net> {
+        // SAFETY: As in `net`.
+        NonNull::new(unsafe { bindings::rxe_rs_netdev_net_get(self.as_ptr()) }).map(Net)
+    }
+
+    /// Returns true if the device is registered in `net`, and all events that move or unregister it
+    /// are yet to come.
+    ///
+    /// # Context
+    ///
+    /// Process context; takes the RTNL lock.
+    pub(crate) fn is_in(&self, net: &Net) -> bool {
+        // SAFETY: As in `net`; the namespace is alive by the reference.
+        unsafe { bindings::rxe_rs_netdev_is_in(self.as_ptr(), net.as_ptr()) }
     }
 
     /// Returns the MTU in bytes.

@@ -59,8 +59,8 @@ impl<R: Receive> UdpEndpoint<R> {
     ///
     /// # Errors
     ///
-    /// `ENODEV` without a [`Registration`](super::Registration), `EADDRINUSE` if another socket has
-    /// the port, `ENOMEM`, or what the stack returns.
+    /// `ENODEV` without a [`Registration`](super::Registration) or if the namespace has ended,
+    /// `EADDRINUSE` if another socket has the port, `ENOMEM`, or what the stack returns.
     pub fn open(dev: &NetDev, port: u16) -> Result<Self> {
         // SAFETY: The device is alive.
         let raw = unsafe {

@@ -340,15 +340,16 @@ pub(crate) unsafe fn ctx<'a, D: Device>(dev: *mut bindings::ib_device) -> &'a Ar
 ///
 /// # Errors
 ///
-/// `EEXIST` if the network device has an RDMA device of this driver id already, `ENOMEM`, or what
-/// `make` or the core returns; everything is undone then.
+/// `EEXIST` if the network device has an RDMA device of this driver id already, `ENODEV` if it
+/// leaves its namespace meanwhile, `ENOMEM`, or what `make` or the core returns; everything is
+/// undone then.
 pub fn register<D: Device>(
     link: &NewLink<'_>,
     module: &'static ThisModule,
     under_hardware: bool,
     make: impl FnOnce(DeviceHandle) -> Result<Arc<D>>,
 ) -> Result {
-    let ndev = link.as_ptr();
+    let ndev = link.netdev().as_ptr();
     // SAFETY: The network device is alive during the call.
     let other = unsafe { bindings::ib_device_get_by_netdev(ndev, D::DRIVER_ID) };
     if !other.is_null() {
@@ -356,10 +357,9 @@ pub fn register<D: Device>(
         unsafe { bindings::ib_device_put(other) };
         return Err(EEXIST);
     }
-    // SAFETY: The network namespace lives as long as its device.
-    let raw = unsafe {
-        bindings::_ib_alloc_device(DeviceObject::<D>::SIZE, bindings::rxe_rs_netdev_net(ndev))
-    };
+    // SAFETY: The network namespace is alive during the call. The core moves devices out of a
+    // namespace that ends.
+    let raw = unsafe { bindings::_ib_alloc_device(DeviceObject::<D>::SIZE, link.net().as_ptr()) };
     let raw = NonNull::new(raw).ok_or(ENOMEM)?;
     let dev = raw.as_ptr();
     // SAFETY: A fresh device, zeroed behind the C part.
@@ -391,9 +391,10 @@ pub fn register<D: Device>(
         // reference to the network device keeps until then: it is that of the device or above it.
         unsafe { bindings::rxe_rs_device_set_parent(dev, ndev) };
     }
-    let run = || {
+    let run = || -> Result<DeviceHandle> {
         // SAFETY: The device is alive.
-        let ctx = make(unsafe { DeviceHandle::new(raw) }?)?;
+        let (handle, ours) = unsafe { (DeviceHandle::new(raw)?, DeviceHandle::new(raw)?) };
+        let ctx = make(handle)?;
         // SAFETY: Nobody but this function knows the device yet.
         unsafe {
             drop(DeviceObject::<D>::take(dev));
@@ -405,14 +406,19 @@ pub fn register<D: Device>(
         // SAFETY: The device is complete; without a DMA device it works on kernel addresses.
         to_result(unsafe {
             bindings::ib_register_device(dev, link.name().as_char_ptr(), core::ptr::null_mut())
-        })
+        })?;
+        Ok(ours)
     };
-    let result = run();
-    if result.is_err() {
+    let ours = run().inspect_err(|_| {
         // SAFETY: The device is not registered; calls `dealloc_driver`.
         unsafe { bindings::ib_dealloc_device(dev) };
+    })?;
+    // The event that would have unregistered the device may have come before it was registered.
+    if !link.netdev().is_in(link.net()) {
+        ours.unregister();
+        return Err(ENODEV);
     }
-    result
+    Ok(())
 }
 
 /// Unregisters all devices of a driver and waits until that has finished.

@@ -6,7 +6,10 @@
 use crate::{
     bindings,
     error::errno,
-    net::netdev::NetDev, //
+    net::netdev::{
+        Net,
+        NetDev, //
+    },
 };
 use core::{
     marker::PhantomPinned,
@@ -18,12 +21,16 @@ use kernel::{
         c_int,
         c_void, //
     },
+    new_mutex,
     prelude::*,
-    sync::atomic::{
-        Acquire,
-        Atomic,
-        Full,
-        Release, //
+    sync::{
+        atomic::{
+            Acquire,
+            Atomic,
+            Full,
+            Release, //
+        },
+        Mutex, //
     },
     types::Opaque, //
 };
@@ -33,13 +40,11 @@ use kernel::{
 /// # Context
 ///
 /// Process context, within [`Link::new_link`].
-///
-/// # Invariants
-///
-/// The network device is alive for `'a`.
 pub struct NewLink<'a> {
     name: &'a CStr,
-    ndev: *mut bindings::net_device,
+    netdev: NetDev,
+    /// The namespace of the network device when the request was made.
+    net: Net,
 }
 
 impl NewLink<'_> {
@@ -49,32 +54,31 @@ impl NewLink<'_> {
     }
 
     /// The network device.
-    pub(super) fn as_ptr(&self) -> *mut bindings::net_device {
-        self.ndev
+    pub fn netdev(&self) -> &NetDev {
+        &self.netdev
     }
 
-    /// Returns a reference to the network device.
-    pub fn netdev(&self) -> NetDev {
-        // SAFETY: The device is alive by the type invariant, and so not null.
-        unsafe { NetDev::get(NonNull::new_unchecked(self.ndev)) }
+    /// Its namespace, which does not end during the request.
+    pub(super) fn net(&self) -> &Net {
+        &self.net
     }
 
     /// Returns the node GUID, which is derived from the Ethernet address.
     pub fn guid(&self) -> [u8; 8] {
         let mut guid = [0; 8];
-        // SAFETY: The network device is alive by the type invariant; the buffer holds 8 bytes.
-        unsafe { bindings::rxe_rs_netdev_guid(self.ndev, guid.as_mut_ptr()) };
+        // SAFETY: The reference keeps the network device alive; the buffer holds 8 bytes.
+        unsafe { bindings::rxe_rs_netdev_guid(self.netdev.as_ptr(), guid.as_mut_ptr()) };
         guid
     }
 }
 
 /// A link type.
 pub trait Link: Send + Sync + 'static {
-    /// Creates a device.
+    /// Creates a device. Requests are made one after another.
     ///
     /// # Context
     ///
-    /// Process context.
+    /// Process context; may sleep.
     ///
     /// # Errors
     ///
@@ -89,6 +93,10 @@ pub struct Registration<T: Link> {
     #[pin]
     ops: Opaque<bindings::rdma_link_ops>,
     link: T,
+    /// Held during a request. The core makes requests of several processes at the same time, and
+    /// two of them may be for the same network device.
+    #[pin]
+    requests: Mutex<()>,
     #[pin]
     _pin: PhantomPinned,
 }
@@ -98,7 +106,7 @@ unsafe impl<T: Link> Send for Registration<T> {}
 // SAFETY: As above, and `T` is `Sync`.
 unsafe impl<T: Link> Sync for Registration<T> {}
 
-/// The `T` of the registration, because the core passes no context to the operation.
+/// The registration, because the core passes no context to the operation.
 static CURRENT: Atomic<*mut c_void> = Atomic::new(core::ptr::null_mut());
 
 impl<T: Link> Registration<T> {
@@ -114,16 +122,16 @@ impl<T: Link> Registration<T> {
     pub fn new(link: T, kind: &'static CStr) -> impl PinInit<Self, Error> {
         try_pin_init!(&this in Self {
             link,
+            requests <- new_mutex!((), "Registration::requests"),
             _pin: PhantomPinned,
             ops <- Opaque::try_ffi_init(move |slot: *mut bindings::rdma_link_ops| {
-                // SAFETY: `this` is the memory being initialized; only an address is taken.
-                let link = unsafe { &raw mut (*this.as_ptr()).link };
-                CURRENT.cmpxchg(core::ptr::null_mut(), link.cast(), Full).map_err(|_| EBUSY)?;
+                let this: *mut c_void = this.as_ptr().cast();
+                CURRENT.cmpxchg(core::ptr::null_mut(), this, Full).map_err(|_| EBUSY)?;
                 let mut ops: bindings::rdma_link_ops = pin_init::zeroed();
                 ops.type_ = kind.as_char_ptr();
                 ops.newlink = Some(Self::newlink_callback);
                 // SAFETY: The slot is pinned, valid for writes and lives until `drop`
-                // unregisters it. The link before it is initialized.
+                // unregisters it. The fields before it are initialized.
                 unsafe {
                     slot.write(ops);
                     bindings::rdma_link_register(slot);
@@ -140,21 +148,28 @@ impl<T: Link> Registration<T> {
         name: *const c_char,
         ndev: *mut bindings::net_device,
     ) -> c_int {
-        // SAFETY: There is one registration, which is of this type, and its `drop` waits for
-        // this function before the link is dropped.
-        let Some(this) = (unsafe { CURRENT.load(Acquire).cast::<T>().as_ref() }) else {
+        // SAFETY: There is one registration, which is of this type, and its `drop` waits for this
+        // function before the registration is dropped.
+        let Some(this) = (unsafe { CURRENT.load(Acquire).cast::<Self>().as_ref() }) else {
             return ENODEV.to_errno();
         };
-        // SAFETY: By the caller's guarantee.
+        // SAFETY: By the caller's guarantee, here and below.
         let name = unsafe { CStr::from_char_ptr(name) };
-        // INVARIANT: The core holds a reference during the call.
-        let link = NewLink { name, ndev };
-        errno(this.new_link(&link).inspect_err(|error| {
-            // SAFETY: The network device is alive, and the name is a C string.
+        // SAFETY: As above; a live device is not null.
+        let netdev = unsafe { NetDev::get(NonNull::new_unchecked(ndev)) };
+        errno(this.request(name, netdev).inspect_err(|error| {
+            // SAFETY: As above.
             unsafe {
                 bindings::rxe_rs_link_dbg_error(ndev, name.as_char_ptr(), error.to_errno());
             }
         }))
+    }
+
+    /// Handles a request to create the device `name` on `netdev`.
+    fn request(&self, name: &CStr, netdev: NetDev) -> Result {
+        let net = netdev.namespace().ok_or(ENODEV)?;
+        let _others_wait = self.requests.lock();
+        self.link.new_link(&NewLink { name, netdev, net })
     }
 }
 
