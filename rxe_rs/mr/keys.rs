@@ -127,15 +127,14 @@ impl Frwr {
         if !access.is_consistent() || persistent || reg.length > pages.len() || wraps {
             return Err(LocalOpFault);
         }
-        // A request that is refused must not make accesses to the region fail meanwhile.
-        if self.registration.has_value() {
-            return Err(LocalOpFault);
-        }
-        self.registration.update(|registration| {
+        let check = |registration: Option<&MrDesc>| {
             // It must have been invalidated before.
-            if registration.is_some() || self.deregistered.load(Relaxed) {
-                return Err(LocalOpFault);
+            match registration.is_some() || self.deregistered.load(Relaxed) {
+                true => Err(LocalOpFault),
+                false => Ok(()),
             }
+        };
+        self.registration.update_if(check, |registration, ()| {
             *registration = Some(MrDesc {
                 pd,
                 key: reg.key.0,
@@ -159,26 +158,17 @@ impl Frwr {
 
     /// Ends the registration, if `key` is its key and `by` may invalidate it.
     fn invalidate(&self, key: RKey, by: Invalidation) -> Result<(), AccessError> {
-        // A request that is refused must not make other accesses fail meanwhile.
-        if self.key.load(Relaxed) != key.0 {
-            return Err(AccessError::BadKey);
-        }
-        {
-            let _bh = disable_bh();
-            if let Some(desc) = self.registration.try_access() {
-                may_invalidate(&desc, by)?;
-            }
-        }
-        // Another registration may have taken its place.
-        self.registration.update(|registration| {
+        let check = |registration: Option<&MrDesc>| {
             if self.key.load(Relaxed) != key.0 {
                 return Err(AccessError::BadKey);
             }
-            match &registration {
-                Some(desc) => may_invalidate(desc, by)?,
-                None if by == Invalidation::Remote => return Err(AccessError::BadKey),
-                None => {}
+            match registration {
+                Some(desc) => may_invalidate(desc, by),
+                None if by == Invalidation::Remote => Err(AccessError::BadKey),
+                None => Ok(()),
             }
+        };
+        self.registration.update_if(check, |registration, ()| {
             *registration = None;
             Ok(())
         })

@@ -32,10 +32,7 @@ use rxe_kapi::{
         MemoryWindow,
         MwType, //
     },
-    sync::{
-        context::disable_bh,
-        Rearmable, //
-    },
+    sync::Rearmable, //
 };
 use rxe_proto::{
     check::{
@@ -114,11 +111,9 @@ impl WindowCtx {
         bind: &Bind,
         guard: &rcu::Guard,
     ) -> Result<(), LocalOpFault> {
-        // A request that is refused must not make accesses through the window fail meanwhile.
-        self.check(pd, self.binding.has_value(), region, qp, bind, guard)?;
-        // Another request may have bound it.
-        self.binding.update(|binding| {
-            let window = self.check(pd, binding.is_some(), region, qp, bind, guard)?;
+        let check =
+            |bound: Option<&Binding>| self.check(pd, bound.is_some(), region, qp, bind, guard);
+        self.binding.update_if(check, |binding, window| {
             *binding = match (window, region) {
                 (None, _) => None,
                 (Some(window), Some(region)) => Some(Binding {
@@ -185,30 +180,18 @@ impl WindowCtx {
         if self.kind == WindowType::One {
             return Err(AccessError::NoRight);
         }
-        // A wrong key must not make other accesses fail meanwhile.
-        if self.key.load(Relaxed) != key.0 {
-            return Err(AccessError::BadKey);
-        }
-        // Nor must a queue pair that may not invalidate it.
-        let foreign = {
-            let _bh = disable_bh();
-            self.binding
-                .try_access()
-                .is_some_and(|bound| !bound.window.is_of(qpn))
-        };
-        if foreign {
-            return Err(AccessError::WrongPd);
-        }
-        // Another binding may have taken its place.
-        self.binding.update(|binding| {
+        let check = |bound: Option<&Binding>| {
             if self.key.load(Relaxed) != key.0 {
                 return Err(AccessError::BadKey);
             }
-            match binding {
-                Some(bound) if !bound.window.is_of(qpn) => return Err(AccessError::WrongPd),
-                None if by == Invalidation::Remote => return Err(AccessError::BadKey),
-                _ => *binding = None,
+            match bound {
+                Some(bound) if !bound.window.is_of(qpn) => Err(AccessError::WrongPd),
+                None if by == Invalidation::Remote => Err(AccessError::BadKey),
+                _ => Ok(()),
             }
+        };
+        self.binding.update_if(check, |binding, ()| {
+            *binding = None;
             Ok(())
         })
     }

@@ -106,17 +106,6 @@ impl<T> Rearmable<T> {
         unsafe { &*self.0.value.get() }.is_some().then_some(guard)
     }
 
-    /// Returns true if there is a value that no writer is changing; it may have gone when this
-    /// returns.
-    ///
-    /// # Context
-    ///
-    /// Any context except hard interrupt.
-    pub fn has_value(&self) -> bool {
-        let _bh = disable_bh();
-        self.try_access().is_some()
-    }
-
     /// Calls `f` to change the value, with no reader. `f` must be short and update no other
     /// `Rearmable`.
     ///
@@ -130,6 +119,33 @@ impl<T> Rearmable<T> {
         let result = f(unsafe { &mut *self.0.value.get() });
         drop(update);
         result
+    }
+
+    /// Calls `change` as [`update`](Self::update) does, with what `check` returns for the value.
+    ///
+    /// `check` is called twice: first beside readers, so that a change that it refuses makes no
+    /// access fail, with `None` also while a writer is changing the value; then with no reader.
+    ///
+    /// # Context
+    ///
+    /// As [`update`](Self::update).
+    ///
+    /// # Errors
+    ///
+    /// What `check` or `change` returns, which must leave the value unchanged then.
+    pub fn update_if<C, E>(
+        &self,
+        check: impl Fn(Option<&T>) -> Result<C, E>,
+        change: impl FnOnce(&mut Option<T>, C) -> Result<(), E>,
+    ) -> Result<(), E> {
+        {
+            let _bh = disable_bh();
+            check(self.try_access().as_deref())?;
+        }
+        self.update(|value| {
+            let checked = check(value.as_ref())?;
+            change(value, checked)
+        })
     }
 }
 
