@@ -160,8 +160,8 @@ struct rxe_rs_guard *rxe_rs_guard_start(struct net *net, u16 port)
  */
 void rxe_rs_guard_stop(struct rxe_rs_guard *guard)
 {
+	/* The hooks may still be running, and use the namespace. */
 	nf_unregister_net_hooks(guard->net, guard->hooks, ARRAY_SIZE(guard->hooks));
-	guard->net = NULL;
 }
 
 /**
