@@ -58,7 +58,8 @@ static int rxe_rs_tap_receive(struct sk_buff *skb, struct net_device *dev, struc
 		}
 		return NET_RX_SUCCESS;
 	}
-	if (skb->ip_summed == CHECKSUM_PARTIAL && skb_checksum_help(skb))
+	/* Also the checksum of SCTP, which is another one. */
+	if (skb->ip_summed == CHECKSUM_PARTIAL && skb_csum_hwoffload_help(skb, 0))
 		goto drop;
 	rxe_rs_tap_frame(tap, skb);
 	return NET_RX_SUCCESS;
