@@ -7,6 +7,7 @@
 #include <linux/netfilter.h>
 #include <net/ip.h>
 #include <net/ip6_checksum.h>
+#include <net/l3mdev.h>
 #include <net/sch_generic.h>
 #include <net/udp.h>
 
@@ -74,7 +75,7 @@ void rxe_rs_flow_free(struct rxe_rs_flow *flow)
 /*
  * Returns the output interface of a flow: its own device, or the device above it that has the
  * source address. The caller removes the restriction if the destination is an address of this host,
- * which is reached over loopback.
+ * which is reached over loopback; in a VRF over the device of the VRF, which selects the table.
  */
 static int rxe_rs_flow_oif(const struct rxe_rs_flow *flow)
 {
@@ -96,7 +97,7 @@ static struct dst_entry *rxe_rs_route4(struct rxe_rs_flow *flow, struct net *net
 	struct rtable *rt;
 
 	if (inet_addr_type_dev_table(net, flow->dev, flow->daddr) == RTN_LOCAL)
-		fl4.flowi4_oif = 0;
+		fl4.flowi4_oif = l3mdev_master_ifindex_rcu(flow->dev);
 	rt = ip_route_output_flow(net, &fl4, NULL);
 	return IS_ERR(rt) ? ERR_CAST(rt) : &rt->dst;
 }
@@ -116,8 +117,8 @@ static struct dst_entry *rxe_rs_route6(struct rxe_rs_flow *flow, struct net *net
 	};
 
 	if (!(ipv6_addr_type(&flow->daddr6) & IPV6_ADDR_LINKLOCAL) &&
-	    ipv6_chk_addr(net, &flow->daddr6, NULL, 0))
-		fl6.flowi6_oif = 0;
+	    ipv6_chk_addr_and_flags(net, &flow->daddr6, flow->dev, true, 0, IFA_F_TENTATIVE))
+		fl6.flowi6_oif = l3mdev_master_ifindex_rcu(flow->dev);
 	return ip6_dst_lookup_flow(net, NULL, &fl6, NULL);
 }
 
