@@ -51,7 +51,7 @@ NOT_STEPS = {
         "record_fault recv_error refuse_duplicate repeat replay_kept request_missing rxe_rs_tx_undo send_ack_before start_page_in start_work",
     "timers, pacing and records":
         "advance_past arm_at arm_timer budget kick kick_elsewhere note_drained note_in_flight on_marked on_packet on_request on_request_sent "
-        "on_sent postpone raise_events rearm request_ack resume_at spend traffic try_get",
+        "on_sent postpone raise_events rearm request_ack resume_at rxe_rs_ct_confirm spend traffic try_get",
 }
 
 

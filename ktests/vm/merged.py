@@ -4,6 +4,7 @@ arrive also where the path drops it."""
 import ctypes
 import os
 import select
+import time
 
 from pyverbs.mr import MR, MW
 from pyverbs.qp import QPAttr
@@ -265,3 +266,35 @@ def test_responder_in_rtr(names):
         a.complete()
         assert b.mr.read(SIZE, 0) == data
     assert happens(lambda: counter(host.device("b"), "rcvd_merged") > before, 5), "no packet was merged"
+
+
+def test_connection_tracking(_names):
+    """Connection tracking takes the first packet after a pause for that of a new connection, and it may be a merged one."""
+    # The hooks of a link precede those that exist already.
+    host.shell("no_links; modprobe nf_conntrack enable_hooks=1; links")
+    try:
+        host.shell("for n in a b; do on $n sysctl -qw net.netfilter.nf_conntrack_udp_timeout=1; done")
+        with child_process(track):
+            pass
+    finally:
+        host.shell("modprobe -r nf_conntrack; no_links; links")
+
+
+def track():
+    # Longer lists than packets refer to.
+    a, b = pair(host.names(4), size=SIZE, sges=8)
+    transfer(a, b)
+    losses = ("out_of_seq_request", "duplicate_request", "local_ack_timeout_err", "completer_retry_err")
+    for n in range(3):
+        time.sleep(1.5)
+        lost, before = [total(name) for name in losses], total("rcvd_merged")
+        data = pattern(40000, os.getpid() + n)
+        a.mr.write(data, len(data))
+        b.recv(b.sge())
+        a.post(e.IBV_WR_SEND, *(a.sge(5000, 5000 * part) for part in range(8)))
+        a.complete()
+        b.complete()
+        assert b.mr.read(len(data), 0) == data, "wrong data was received"
+        now = [total(name) for name in losses]
+        assert now == lost, f"a packet was lost: {losses} were {lost}, and are {now}"
+        assert grows("rcvd_merged", before), "no packet was merged"

@@ -51,6 +51,18 @@ static bool rxe_rs_ct_unconfirmed(const struct sk_buff *skb)
 #endif
 }
 
+/* Confirms the connection of such a packet, and returns the verdict on the packet. */
+static unsigned int rxe_rs_ct_confirm(struct sk_buff *skb)
+{
+#if IS_ENABLED(CONFIG_NF_CONNTRACK)
+	const struct nf_ct_hook *hook = rcu_dereference(nf_ct_hook);
+
+	if (hook)
+		return hook->confirm(skb);
+#endif
+	return NF_ACCEPT;
+}
+
 /* Receives a datagram in the hook; skb->data is at the IP header, which has @hlen bytes. */
 static unsigned int rxe_rs_hook_rcv(struct rxe_rs_endpoint *ep, struct sk_buff *skb,
 				    unsigned int hlen, unsigned short family)
@@ -66,10 +78,18 @@ static unsigned int rxe_rs_hook_rcv(struct rxe_rs_endpoint *ep, struct sk_buff *
 	 * The UDP layer drops packets that the IPsec policies of the namespace do not admit, and
 	 * does not report them. A packet that is left to it here is checked there again.
 	 */
-	if (!xfrm_policy_check(NULL, XFRM_POLICY_IN, skb, family))
+	if (!xfrm_policy_check(NULL, XFRM_POLICY_IN, skb, family)) {
 		receive = ep->refuse;
-	else if (rxe_rs_ct_unconfirmed(skb))
-		return NF_ACCEPT;
+	} else if (rxe_rs_ct_unconfirmed(skb)) {
+		unsigned int verdict;
+
+		/* The UDP layer would segment a packet that must stay whole, and drop it. */
+		if (!skb_is_gso_sctp(skb))
+			return NF_ACCEPT;
+		verdict = rxe_rs_ct_confirm(skb);
+		if (verdict != NF_ACCEPT)
+			return verdict;
+	}
 	if (!pskb_may_pull(skb, hlen + sizeof(*uh)))
 		return NF_DROP;
 	nf_reset_ct(skb);
