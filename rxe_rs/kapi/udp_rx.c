@@ -75,6 +75,12 @@ static unsigned int rxe_rs_hook_rcv(struct rxe_rs_endpoint *ep, struct sk_buff *
 	if (!uh || uh->dest != ep->port)
 		return NF_ACCEPT;
 	/*
+	 * With IPVLAN in mode l3s, packets for the namespaces above pass the hooks of the one below
+	 * before they are given their device. The UDP layer finds the port of their namespace.
+	 */
+	if (dev_net_rcu(skb_dst_dev_rcu(skb)) != dev_net_rcu(skb->dev))
+		return NF_ACCEPT;
+	/*
 	 * The UDP layer drops packets that the IPsec policies of the namespace do not admit, and
 	 * does not report them. A packet that is left to it here is checked there again.
 	 */
