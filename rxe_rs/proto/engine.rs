@@ -8,9 +8,9 @@
 //! `congestion` (ECN marks and CNPs), `delayed_ack` (ACKs that wait for a reply), `pacer` (the
 //! sending rate after CNPs), [`repeat`] (selective repeat), `gso` (whether packets may share a GSO
 //! buffer), [`same_host`] (whether they need an ICRC), `merge` (packets with the payload of
-//! several), [`transition`] (attributes by state transition), [`backend`] (the traits that the
-//! owner implements), [`wr`] and [`wc`] (work requests and completions), [`notify`] (CQ arming and
-//! moderation).
+//! several), [`offered`] (requests whose payload the peer may copy), [`transition`] (attributes by
+//! state transition), [`backend`] (the traits that the owner implements), [`wr`] and [`wc`] (work
+//! requests and completions), [`notify`] (CQ arming and moderation).
 
 pub mod attrs;
 pub mod backend;
@@ -21,6 +21,7 @@ mod delayed_ack;
 mod gso;
 mod merge;
 pub mod notify;
+pub mod offered;
 mod pacer;
 mod probe;
 pub mod qp;

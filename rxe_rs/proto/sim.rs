@@ -663,8 +663,7 @@ impl Pair {
 
     /// Withdraws all that a side offers, as if the memory were deregistered for a while.
     pub fn withdraw_offers(&mut self, side: usize) {
-        self.hosts[side].offered.clear();
-        self.hosts[side].region_offered = false;
+        self.hosts[side].withdraw_all();
     }
 
     fn handle_packet(&mut self, to: usize, udp: &[u8], tag: HostTag) -> Handled {

@@ -32,6 +32,7 @@ use rxe_kapi::{
     new_spinlock_bh,
     sync::SpinLockBh, //
 };
+use rxe_proto::engine::offered::Offered as OfferedRequests;
 
 /// Requests of a QP that can be on offer at a time; the lower bits of its index choose the slot of
 /// a request.
@@ -111,9 +112,7 @@ pub(super) struct Offers {
 /// What may be on offer, protected by the lock of the QP.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Offered {
-    /// Requests from `first` on and before `end`.
-    first: u32,
-    end: u32,
+    requests: OfferedRequests,
     regions: bool,
 }
 
@@ -121,7 +120,7 @@ impl Offered {
     /// Returns true if request `index` has been offered and not withdrawn.
     #[inline]
     pub(super) fn is_newest(self, index: u32) -> bool {
-        self.first != self.end && index.wrapping_add(1) == self.end
+        self.requests.is_newest(index)
     }
 }
 
@@ -138,8 +137,8 @@ impl Offers {
         })
     }
 
-    /// Offers a request; returns false if no slot or no memory is free. Requests are offered in the
-    /// order of their indices.
+    /// Offers a request; returns false if no slot or no memory is free, or if it has not been
+    /// offered before a later one was.
     ///
     /// # Context
     ///
@@ -158,14 +157,11 @@ impl Offers {
         let Some(mut slot) = slot.map(|slot| slot.lock()) else {
             return false;
         };
-        if slot.is_some() {
-            return false;
-        }
         let index = offer.index;
-        if offered.first == offered.end {
-            offered.first = index;
+        if slot.is_some() || !offered.requests.may_add(index) {
+            return slot.as_ref().is_some_and(|offer| offer.index == index);
         }
-        offered.end = index.wrapping_add(1);
+        offered.requests.add(index);
         *slot = Some(offer);
         true
     }
@@ -190,7 +186,7 @@ impl Offers {
     /// With the QP locked.
     #[inline]
     pub(super) fn withdraw(&self, offered: &mut Offered, index: u32) {
-        if offered.first != offered.end {
+        if !offered.requests.is_empty() {
             self.withdraw_some(offered, index);
         }
     }
@@ -199,10 +195,8 @@ impl Offers {
         let Some(table) = self.requests.as_ref() else {
             return;
         };
-        let first = offered.first;
         // There are no more offers than slots, although the requests between them may be many.
-        let all = offered.end.wrapping_sub(first);
-        let count = index.wrapping_sub(first).min(all);
+        let (first, count) = offered.requests.withdraw(index);
         for i in 0..count.min(SLOTS) {
             let Some(slot) = table.slot(first.wrapping_add(i)) else {
                 continue;
@@ -211,7 +205,6 @@ impl Offers {
             let gone = |offer: &mut Offer| offer.index.wrapping_sub(first) < count;
             let _ = slot.take_if(gone);
         }
-        offered.first = first.wrapping_add(count);
     }
 
     /// Withdraws the regions: none of them is being copied from on return.
@@ -232,7 +225,7 @@ impl Offers {
     ///
     /// With the QP locked.
     pub(super) fn withdraw_all(&self, offered: &mut Offered) {
-        let end = offered.end;
+        let end = offered.requests.end();
         self.withdraw(offered, end);
         self.withdraw_regions(offered);
     }

@@ -7,6 +7,7 @@ use crate::engine::backend::{
     AtomicOp, Backend, Completions, Count, Flushed, LocalFault, RecvQueue, RemoteFault,
     RemoteMemory, RemoteRight, SendQueue, Storage, TakenRecv,
 };
+use crate::engine::offered::Offered;
 use crate::engine::wc::Wc;
 use crate::engine::wr::{FlushKind, LocalOp, LocalOpFault, RecvWr, SendWqe};
 use crate::engine::{PendingResponse, Qp, ReplayEntry};
@@ -57,6 +58,9 @@ impl Debug for Counts {
     }
 }
 
+/// Requests that may be on offer at a time.
+const OFFERS: usize = 32;
+
 /// The backend of one engine.
 #[derive(Default)]
 pub struct Host {
@@ -69,8 +73,9 @@ pub struct Host {
     /// Offset in `memory` of the payload of each request, by index.
     pub(super) buffers: Vec<usize>,
     retired: u32,
-    /// Requests whose payload the peer may copy.
-    pub(super) offered: BTreeSet<u32>,
+    /// Requests whose payload the peer may copy: their range, and those in each slot.
+    offered: Offered,
+    slots: [Option<u32>; OFFERS],
     /// Whether the peer may copy from the region.
     pub(super) region_offered: bool,
     /// Nothing is offered.
@@ -136,6 +141,28 @@ impl Host {
         self.wqes.len() - self.retired as usize
     }
 
+    /// Withdraws the requests before `index`, as the driver does.
+    fn withdraw(&mut self, index: u32) {
+        let (first, count) = self.offered.withdraw(index);
+        for i in first..first + count {
+            let slot = &mut self.slots[i as usize % OFFERS];
+            if slot.is_some_and(|at| (first..first + count).contains(&at)) {
+                *slot = None;
+            }
+        }
+        let left = self.slots.iter().flatten().min();
+        assert!(
+            left.is_none_or(|left| *left >= index),
+            "a finished request is on offer"
+        );
+    }
+
+    /// Withdraws all that is on offer.
+    pub(super) fn withdraw_all(&mut self) {
+        (self.offered, self.slots) = Default::default();
+        self.region_offered = false;
+    }
+
     /// The `len` bytes at `source`, if the peer may copy them.
     pub(super) fn offered_payload(&self, source: Source, len: usize) -> Option<Vec<u8>> {
         let at = match source {
@@ -143,7 +170,7 @@ impl Host {
                 let end = offset as usize + len;
                 assert!(end <= self.wqes[index as usize].wr.length as usize);
                 let at = self.buffers[index as usize] + offset as usize;
-                self.offered.contains(&index).then_some(at)
+                (self.slots[index as usize % OFFERS] == Some(index)).then_some(at)
             }
             Source::Region { key, addr } => {
                 let at = self.remote(key, addr, len).ok();
@@ -247,7 +274,7 @@ impl SendQueue for Host {
     fn retire_sends(&mut self, index: u32) {
         assert!(index >= self.retired && index <= self.wqes.len() as u32);
         self.retired = index;
-        self.offered.retain(|offered| *offered >= index);
+        self.withdraw(index);
     }
 
     fn offer(&mut self, index: u32) -> bool {
@@ -255,10 +282,13 @@ impl SendQueue for Host {
         let at = self.buffers[index as usize];
         let present = self.all_present(at, wr.length as usize);
         let offers = present && !self.offers_nothing && !self.bad_local.contains(&index);
-        if offers {
-            self.offered.insert(index);
+        let slot = &mut self.slots[index as usize % OFFERS];
+        if !offers || !self.offered.may_add(index) || slot.is_some() {
+            return offers && *slot == Some(index);
         }
-        offers
+        *slot = Some(index);
+        self.offered.add(index);
+        true
     }
 
     fn gather(&self, index: u32, offset: u32, dst: &mut [u8]) -> Result<(), LocalFault> {

@@ -182,6 +182,76 @@ fn withdrawn_reference() {
     }
 }
 
+/// Requests without an offer complete before one that refers to its payload has arrived.
+#[test]
+fn reference_behind_small_requests() {
+    for small in 1..5 {
+        let mut pair = by_reference(1, Link::PERFECT);
+        confirm(&mut pair);
+        for id in 0..small {
+            pair.post(0, wr(SendOp::Write, id, 64), 0);
+            pair.transmit(0);
+        }
+        // They arrive, and their ACK leaves before the next packet does.
+        pair.step();
+        pair.transmit(1);
+        transfer(&mut pair, 99, SendOp::Write, 50_000);
+        assert_eq!(pair.merged, 1);
+        assert_eq!(pair.hosts[1].counts[Count::ReferenceGone], 0, "{small}");
+    }
+}
+
+/// A receiver that is not ready has the requester go back to a request that was not offered,
+/// because there were too many before it, while later ones were.
+#[test]
+fn references_behind_a_receiver_not_ready() {
+    const LEN: u32 = 2048;
+    const COUNT: u64 = 200;
+    for seed in seeds(20) {
+        let link = Link {
+            packet_ns: 1000,
+            ..Link::PERFECT
+        };
+        let mut pair = by_reference(seed, link);
+        confirm(&mut pair);
+        let ready = pair.rng.u64(0..COUNT);
+        let post_receive = |pair: &mut Pair, wr_id| {
+            let at = HALF;
+            pair.hosts[1].receives.push_back(RecvBuf {
+                wr_id,
+                at,
+                len: LEN,
+            });
+        };
+        for id in 0..ready {
+            post_receive(&mut pair, id);
+        }
+        for id in 0..COUNT {
+            pair.post(0, wr(SendOp::Send, id, LEN), 0);
+        }
+        pair.run(1_000_000);
+        for id in ready..COUNT {
+            post_receive(&mut pair, id);
+            if pair.rng.u8(0..8) == 0 {
+                pair.run(2_000_000);
+            }
+        }
+        pair.run(20_000_000_000);
+        assert_eq!(pair.hosts[0].outstanding(), 0, "seed {seed}");
+        assert!(pair.hosts[1].counts[Count::RnrNakSent] > 0, "seed {seed}");
+        assert_eq!(pair.hosts[1].counts[Count::ReferenceGone], 0, "seed {seed}");
+        let (merged, bytes) = (pair.merged, pair.bytes_sent);
+        for id in 0..64 {
+            transfer(&mut pair, 1000 + id, SendOp::Write, 50_000);
+        }
+        assert_eq!(pair.merged - merged, 64);
+        assert!(
+            pair.bytes_sent - bytes < 64 * 200,
+            "seed {seed}: not by reference"
+        );
+    }
+}
+
 /// Requests that cannot be offered are sent with their payload, and their errors are those of the
 /// sender.
 #[test]
