@@ -325,7 +325,12 @@ impl Qp {
                     }
                     return Progress::More;
                 }
-                self.send_response(&response, backend, tx)
+                let before = tx.sent;
+                let sent = self.send_response(&response, backend, tx);
+                // It counts as delivered: no acknowledgement will show when it is.
+                self.pacer
+                    .on_acknowledged(now, tx.sent.saturating_sub(before));
+                sent
             } else {
                 let tx = tx.unlimited();
                 if !tx.has_room() {

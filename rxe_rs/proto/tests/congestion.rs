@@ -402,3 +402,32 @@ fn responses_without_data_are_not_paced() {
         assert!(longest < 100_000, "{first:?}: {longest} ns");
     }
 }
+
+/// A CNP halves the rate of a side that sends READ data, whether it also sends requests, which are
+/// acknowledged, or not.
+#[test]
+fn read_data_counts_as_delivered() {
+    let link = Link {
+        packet_ns: 10_000,
+        ..Link::PERFECT
+    };
+    // The time of the first request, and the pause between two.
+    for (first, pause) in [(SECOND, SECOND), (MS, SECOND), (MS, 10 * MS), (MS, MS)] {
+        let mut pair = Pair::new(1, link, Mtu::Mtu1024, 1 << 17);
+        let mut next = Instant::from_ns(first);
+        while pair.now < Instant::from_ns(50 * MS) {
+            while pair.hosts[0].outstanding() < 4 {
+                pair.post(0, wr(SendOp::Read, 1, 65_536), 0);
+            }
+            if next <= pair.now {
+                pair.post(1, wr(SendOp::Write, 1, 100), 0);
+                next = pair.now.saturating_add(pause);
+            }
+            assert!(pair.step());
+        }
+        forge_for(1, &mut pair, true);
+        // A packet in 10 us is 102 bytes in 1 us.
+        let rate = pair.qps[1].rate_limit().unwrap();
+        assert!((35_000..=70_000).contains(&rate), "{first} {pause}: {rate}");
+    }
+}
