@@ -514,7 +514,9 @@ impl Qp {
         }
     }
 
-    /// Sends responses and requests, in this order unless the ACK waits for requests.
+    /// Sends responses and requests, in this order unless the ACK waits for requests, or the
+    /// responses left no room for requests last time: a peer that READs all the time must not stop
+    /// them.
     fn transmit<T: Tx>(
         &mut self,
         now: Instant,
@@ -526,17 +528,21 @@ impl Qp {
         }
         let ack = self.resp.ack;
         let ack_last = self.postpones_ack(backend);
+        let has_room = tx.has_room();
+        let requests_first = has_room && core::mem::take(&mut self.resp.left_no_room);
+        let responses_last = ack_last || requests_first;
         if self.service == Service::Rc
-            && !ack_last
+            && !responses_last
             && self.transmit_responses(now, backend, tx) == Progress::More
         {
+            self.resp.left_no_room |= has_room;
             return Progress::More;
         }
         let progress = self.transmit_sends(now, backend, tx);
-        if !ack_last {
+        if !responses_last {
             return progress;
         }
-        if self.state == State::Err {
+        if self.state == State::Err && ack_last {
             // A request has failed, but the message of the peer is complete.
             self.resp.ack = ack;
             self.resp.closing = true;

@@ -82,6 +82,8 @@ pub(super) struct Responder {
     pub(super) acknowledgeable: (Psn, Msn),
     /// The ACK has let requests go first: it is not to wait again.
     pub(super) ack_postponed: bool,
+    /// The responses have filled a transmission round: requests go first in the next one.
+    pub(super) left_no_room: bool,
     /// Whether the ACK waits for a reply of the consumer.
     pub(super) delayed_ack: DelayedAck,
     /// The QP is in ERR, but the pending responses and the NAK are still sent.
@@ -139,6 +141,7 @@ impl Responder {
             ack: None,
             acknowledgeable: (Psn::new(0), Msn::new(0)),
             ack_postponed: false,
+            left_no_room: false,
             delayed_ack: DelayedAck::new(),
             closing: false,
             partial_flush: None,

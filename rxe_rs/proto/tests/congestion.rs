@@ -397,6 +397,12 @@ fn responses_without_data_are_not_paced() {
             while pair.hosts[0].outstanding() > 0 {
                 assert!(pair.step());
             }
+            // A probe may have requested data again.
+            pair.run(5 * MS);
+            forge_for(1, &mut pair, true);
+            while pair.hosts[1].outstanding() < 16 {
+                pair.post(1, wr(SendOp::Write, 1, 65_536), 0);
+            }
         }
         assert!(pair.hosts[1].outstanding() > 0, "nothing was held back");
         assert!(longest < 100_000, "{first:?}: {longest} ns");
@@ -429,5 +435,49 @@ fn read_data_counts_as_delivered() {
         // A packet in 10 us is 102 bytes in 1 us.
         let rate = pair.qps[1].rate_limit().unwrap();
         assert!((35_000..=70_000).contains(&rate), "{first} {pause}: {rate}");
+    }
+}
+
+/// Requests of a QP are sent although the peer READs from it all the time, faster than the data may
+/// be sent.
+#[test]
+#[cfg_attr(miri, ignore = "thousands of packets")]
+fn read_data_does_not_starve_requests() {
+    for reads in [1, 2, 4] {
+        let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, 1 << 17);
+        let read = |pair: &mut Pair| {
+            while pair.hosts[0].outstanding() < reads {
+                pair.post(0, wr(SendOp::Read, 1, 65_536), 0);
+            }
+        };
+        while pair.qps[1].rate_limit().is_none_or(|rate| rate > 4_000) {
+            read(&mut pair);
+            pair.step();
+            forge_for(1, &mut pair, true);
+        }
+        let begin = pair.now;
+        for _ in 0..10 {
+            pair.post(1, wr(SendOp::Write, 7, 10_000), 0);
+        }
+        while pair.hosts[1].outstanding() > 0 {
+            read(&mut pair);
+            if pair.rng.u8(0..8) == 0 {
+                forge_for(1, &mut pair, true);
+            }
+            assert!(pair.step());
+            let waited = pair.now.ns_since(begin);
+            assert!(waited < 200 * MS, "{reads} READs: {waited} ns");
+        }
+        // Neither stops the other.
+        assert!(pair.hosts[0].outstanding() > 0);
+        let before = pair.hosts[0].sent.len();
+        while pair.hosts[0].sent.len() < before + 10 {
+            read(&mut pair);
+            while pair.hosts[1].outstanding() < 4 {
+                pair.post(1, wr(SendOp::Write, 7, 65_536), 0);
+            }
+            assert!(pair.step());
+            assert!(pair.now.ns_since(begin) < SECOND, "{reads} READs wait");
+        }
     }
 }
