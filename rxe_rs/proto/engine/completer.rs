@@ -145,6 +145,8 @@ impl Qp {
                 if !new || self.state == State::Err {
                     return;
                 }
+                // The packet has arrived: retries are for what is lost from now on.
+                self.req.retries = self.attrs.retry_cnt;
                 if self.attrs.rnr_retry != UNLIMITED_RNR_RETRIES {
                     if self.req.rnr_retries == 0 {
                         backend.count(Count::RnrRetryExceeded);

@@ -478,3 +478,27 @@ fn error_state_flushes_in_order() {
     assert_eq!(sent, (0..5).map(|i| (i, flushed)).collect::<Vec<_>>());
     assert_eq!(received, (10..15).map(|i| (i, flushed)).collect::<Vec<_>>());
 }
+
+/// A receiver that is not ready for a minute, over a lossy wire: each RNR NAK shows that a packet
+/// has arrived, so the losses of that time do not add up.
+#[test]
+fn lossy_wire_to_a_receiver_not_ready() {
+    let link = Link {
+        loss: 0.1,
+        ..Link::PERFECT
+    };
+    for seed in seeds(20) {
+        let mut pair = Pair::small(Service::Rc, seed, link);
+        pair.post(0, wr(SendOp::Send, 1, 100), 0);
+        pair.run(60_000_000_000);
+        assert!(pair.hosts[0].counts[Count::Timeout] > 7, "seed {seed}");
+        assert_eq!(pair.qps[0].state(), State::Rts, "seed {seed}");
+        pair.hosts[1].receives.push_back(RecvBuf {
+            wr_id: 1,
+            at: 0,
+            len: 100,
+        });
+        pair.run(60_000_000_000);
+        assert_eq!(pair.statuses(0), [(1, WcStatus::Success)], "seed {seed}");
+    }
+}
