@@ -3,12 +3,15 @@
 #![cfg(feature = "sim")]
 
 use rxe_proto::engine::backend::Count;
+use rxe_proto::engine::repeat::Missing;
 use rxe_proto::engine::wc::{WcOpcode, WcStatus};
 use rxe_proto::engine::wr::{FlushKind, SendOp, SendWr};
 use rxe_proto::engine::{Service, State};
-use rxe_proto::ids::Mtu;
+use rxe_proto::ids::{Msn, Mtu, Qpn};
 use rxe_proto::sim::{seeds, set_addend, set_flush, set_imm, set_remote, wr, Link, Pair, RecvBuf};
+use rxe_proto::wire::aeth::NakCode;
 use rxe_proto::wire::feth::Selectivity;
+use rxe_proto::wire::{Aeth, Bth, Headers, Opcode, Syndrome};
 
 /// Bytes of memory on each side; every request gets a part of its own.
 const MEMORY: usize = 4 << 20;
@@ -500,5 +503,41 @@ fn lossy_wire_to_a_receiver_not_ready() {
         });
         pair.run(60_000_000_000);
         assert_eq!(pair.statuses(0), [(1, WcStatus::Success)], "seed {seed}");
+    }
+}
+
+/// The round trip time has grown by a queue, in which packets have overtaken others, so NAKs keep
+/// arriving that were sent before what they ask for could have arrived. They do not use up the
+/// retries.
+#[test]
+fn naks_of_a_time_before_the_repetition() {
+    for marks in [false, true] {
+        let mut pair = Pair::small(Service::Rc, 1, Link::PERFECT);
+        pair.qps[0].attrs.timeout = 14;
+        for id in 0..100 {
+            pair.post(0, wr(SendOp::Write, id, 100), 0);
+            pair.run(1_000_000);
+        }
+        let usual = pair.qps[0].round_trip_ns().unwrap();
+        pair.post(0, wr(SendOp::Write, 100, 20 * 1024), 0);
+        let psn = pair.qps[0].sq_psn();
+        pair.transmit(0);
+        for count in 0..64 {
+            let says = Missing::Packets {
+                count: 1,
+                toggle: count % 2 == 1,
+            };
+            let mut bth = Bth::new(Opcode::RC_ACKNOWLEDGE, Qpn::new(0x11), psn);
+            bth.resv7 = if marks { says.emit() } else { 0 };
+            let nak = Aeth::new(Syndrome::Nak(NakCode::PsnSequence), Msn::new(100));
+            pair.now += usual * 5 / 4;
+            pair.inject(0, Headers::new(bth).aeth(nak), &[]);
+            pair.transmit(0);
+            assert_eq!(pair.qps[0].state(), State::Rts, "{marks}: {count}");
+        }
+        let sent = pair.hosts[0].counts[Count::Retry];
+        assert!((5..=7).contains(&sent), "{marks}: {sent}");
+        pair.run(1_000_000_000);
+        assert_eq!(pair.statuses(0).last(), Some(&(100, WcStatus::Success)));
     }
 }

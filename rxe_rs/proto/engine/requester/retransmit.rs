@@ -179,10 +179,13 @@ impl Qp {
     }
 
     /// Uses a retry; false if the oldest WQE has failed. The packet may still be in a queue: one
-    /// retry covers one round trip.
+    /// retry covers one round trip. It covers twice as long as the one before it if nothing has
+    /// arrived since, because the round trip time is not known as long as all is retransmitted.
     fn covers_or_uses_retry(&mut self, now: Instant, backend: &mut impl Backend) -> bool {
         let usual = self.req.prober.current_rtt_ns().unwrap_or(INITIAL_RTT_NS);
-        let covered = |at| now.ns_since(at) < usual;
+        let used = self.attrs.retry_cnt.saturating_sub(self.req.retries);
+        let covers = usual.saturating_mul(1u64.wrapping_shl(used.into()));
+        let covered = |at| now.ns_since(at) < covers;
         self.req.retry_used_at.is_some_and(covered) || self.use_retry(now, backend)
     }
 
