@@ -442,7 +442,7 @@ fn unreadable(file: &Path, error: &io::Error) -> Error {
 
 /// Decodes a capture; false if `check` is set and a packet is wrong.
 fn decode(source: impl Read, file: &Path, args: &Decode, out: &mut Out<'_>) -> Result<bool> {
-    let mut capture = Capture::open(source).map_err(|error| match error {
+    let mut capture = Capture::open(BufReader::new(source)).map_err(|error| match error {
         CaptureError::Io(error) => unreadable(file, &error),
         CaptureError::NotACapture | CaptureError::CutOff | CaptureError::Damaged(_) => Error::new(
             format!("{} is no pcap or pcapng file", file.display()),
@@ -455,6 +455,10 @@ fn decode(source: impl Read, file: &Path, args: &Decode, out: &mut Out<'_>) -> R
         summary: Summary::default(),
     };
     loop {
+        // A capture that is being made: its packets are shown as they come.
+        if capture.waits() {
+            decoder.out.to.flush()?;
+        }
         match capture.next_frame() {
             Ok(Some(frame)) => decoder.frame(&frame)?,
             Ok(None) => break,
@@ -481,10 +485,10 @@ fn decode(source: impl Read, file: &Path, args: &Decode, out: &mut Out<'_>) -> R
 /// Runs `rxectl decode` on a file or standard input; returns false if `--check` finds a fault.
 pub fn run(args: &Decode, out: &mut Out<'_>) -> Result<bool> {
     if args.file == Path::new("-") {
-        return decode(BufReader::new(io::stdin()), &args.file, args, out);
+        return decode(io::stdin(), &args.file, args, out);
     }
     let file = File::open(&args.file).map_err(|error| unreadable(&args.file, &error))?;
-    decode(BufReader::new(file), &args.file, args, out)
+    decode(file, &args.file, args, out)
 }
 
 #[cfg(test)]

@@ -3,6 +3,9 @@
 
 use super::*;
 use proptest::prelude::*;
+use std::cell::{Cell, RefCell};
+use std::io::Write;
+use std::rc::Rc;
 
 /// (name, IP and UDP header, UDP payload) of the protocol crate's golden packets.
 fn golden() -> Vec<(&'static str, Vec<u8>, Vec<u8>)> {
@@ -93,6 +96,74 @@ fn golden_packets() {
     }
     assert_eq!(lines[count]["packets"], count);
     assert_eq!(lines[count]["icrc"]["good"], count);
+}
+
+/// A stream of output of which a pipe has the first bytes.
+#[derive(Clone, Default)]
+struct Flushed {
+    written: Rc<Cell<usize>>,
+    flushed: Rc<Cell<usize>>,
+}
+
+impl Write for Flushed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.written.set(self.written.get() + bytes.len());
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.flushed.set(self.written.get());
+        Ok(())
+    }
+}
+
+/// A program that captures: it returns one piece for each call, and records how much of the output
+/// has been seen by then.
+struct Live {
+    pieces: Vec<Vec<u8>>,
+    out: Flushed,
+    seen: Rc<RefCell<Vec<usize>>>,
+}
+
+impl Read for Live {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.seen.borrow_mut().push(self.out.flushed.get());
+        if self.pieces.is_empty() {
+            return Ok(0);
+        }
+        let piece = self.pieces.remove(0);
+        buffer[..piece.len()].copy_from_slice(&piece);
+        Ok(piece.len())
+    }
+}
+
+#[test]
+fn packets_are_shown_as_they_come() {
+    let (_, net, udp) = golden().swap_remove(0);
+    let mut rest = pcap(&[[net, udp].concat()]);
+    let head: Vec<u8> = rest.drain(..24).collect();
+    let seen = Rc::new(RefCell::new(Vec::new()));
+    let mut out = Flushed::default();
+    let live = Live {
+        pieces: vec![head, rest.clone(), rest],
+        out: out.clone(),
+        seen: seen.clone(),
+    };
+    let args = Decode {
+        file: "-".into(),
+        check: false,
+        summary: false,
+    };
+    let mut to = Out {
+        json: false,
+        to: &mut out,
+    };
+    decode(live, &args.file, &args, &mut to).unwrap();
+    let seen = seen.borrow();
+    let [0, 0, one, two] = seen[..] else {
+        panic!("{seen:?}");
+    };
+    assert!(0 < one && two == 2 * one, "{seen:?}");
 }
 
 #[test]
