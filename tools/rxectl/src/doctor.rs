@@ -293,7 +293,9 @@ fn owner(host: &Host, inodes: &[u64]) -> Option<(String, String)> {
         })
     })?;
     let name = host.read(&format!("/proc/{process}/comm"));
-    Some((process, name.unwrap_or_default()))
+    // A name with a line break must not look like a finding.
+    let name = name.unwrap_or_default().replace(char::is_control, "?");
+    Some((process, name))
 }
 
 /// Checks whether another program owns the RoCE port.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Errors, each with its remedy.
 
+use crate::output::printable;
 use std::fmt;
 use std::io::{self, Write};
 
@@ -35,7 +36,7 @@ impl Error {
             let value = serde_json::json!({ "error": self.what, "fix": self.fix });
             writeln!(to, "{value}")
         } else {
-            writeln!(to, "{self}")
+            writeln!(to, "{}", printable(&self.to_string()))
         };
     }
 }

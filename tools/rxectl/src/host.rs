@@ -32,6 +32,21 @@ fn sort(names: &mut [String]) {
     names.sort_by(|a, b| key(a).cmp(&key(b)));
 }
 
+/// Escapes the control characters in strings of JSON, which the programs of iproute2 print as they
+/// are: a process can have any in its name.
+fn escaped(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for c in json.chars() {
+        match c {
+            '\0'..='\x1f' if !matches!(c, '\n' | '\r' | '\t') => {
+                text.push_str(&format!("\\u{:04x}", u32::from(c)));
+            }
+            _ => text.push(c),
+        }
+    }
+    text
+}
+
 impl Host {
     /// Returns the host with its files below `root`.
     pub fn new(root: &Path) -> Self {
@@ -171,7 +186,7 @@ impl Host {
         if text.trim().is_empty() {
             return Ok(serde_json::Value::Array(Vec::new()));
         }
-        serde_json::from_str(&text)
+        serde_json::from_str(&escaped(&text))
             .map_err(|error| ToolError::Failed(format!("its output is no JSON: {error}")))
     }
 }

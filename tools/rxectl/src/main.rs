@@ -82,10 +82,10 @@ fn command_line() -> Cli {
 
 fn main() -> ExitCode {
     let cli = command_line();
-    let mut stdout = output::stdout();
+    let mut stdout = output::stdout(cli.json);
     let mut out = Out {
         json: cli.json,
-        to: &mut stdout,
+        to: &mut *stdout,
     };
     let result = run(&cli, &mut out).and_then(|fine| {
         out.to.flush()?;

@@ -3,6 +3,7 @@
 
 use crate::error::Result;
 use serde::Serialize;
+use std::borrow::Cow;
 use std::io::{self, BufWriter, Write};
 
 /// The destination of results.
@@ -49,7 +50,52 @@ impl Out<'_> {
     }
 }
 
-/// Returns buffered standard output.
-pub fn stdout() -> BufWriter<io::Stdout> {
-    BufWriter::new(io::stdout())
+/// Returns the text with question marks in place of control characters, except the ends of lines:
+/// names of processes and of network devices can have any, which a terminal would obey.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    let obeyed = |c: char| c.is_control() && c != '\n';
+    match text.contains(obeyed) {
+        true => text.replace(obeyed, "?").into(),
+        false => text.into(),
+    }
+}
+
+/// Text on its way to standard output.
+pub struct Text<W>(W);
+
+impl<W: Write> Write for Text<W> {
+    /// Takes complete characters, as `write!` passes them on.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match std::str::from_utf8(bytes) {
+            Ok(text) => self.0.write_all(printable(text).as_bytes())?,
+            Err(_) => self.0.write_all(bytes)?,
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// Returns buffered standard output for text, or for JSON, in which control characters are escaped.
+pub fn stdout(json: bool) -> Box<dyn Write> {
+    let buffered = BufWriter::new(io::stdout());
+    match json {
+        true => Box::new(buffered),
+        false => Box::new(Text(buffered)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn terminals_get_no_commands() {
+        let mut out = Vec::new();
+        let name = "a\x1b[2J\tb\x07\n\u{9b}é";
+        write!(Text(&mut out), "{name}").unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), "a?[2J?b?\n?é");
+    }
 }

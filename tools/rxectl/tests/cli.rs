@@ -8,6 +8,7 @@ use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 
@@ -317,6 +318,29 @@ fn resources_and_their_keys() {
     assert!(machine.bad(&["pd"]).contains("NETLINK_RDMA"));
     machine.remove("/usr/bin/rdma");
     assert!(machine.bad(&["qp"]).contains("apt install iproute2"));
+}
+
+/// A process can have any name, and iproute2 prints it as it is.
+#[test]
+fn names_with_control_characters() {
+    let machine = Machine::healthy("names");
+    machine.program(
+        "rdma",
+        r#"printf '[{"ifname":"rxe0","lqpn":17,"type":"RC","comm":"a\033[2J\007b"}]\n'"#,
+    );
+    assert_eq!(machine.json(&["qp"])[0]["comm"], "a\u{1b}[2J\u{7}b");
+    let text = machine.good(&["qp"]);
+    assert!(
+        text.contains("a?[2J?b") && !text.contains('\x1b'),
+        "{text:?}"
+    );
+    // The socket of the RoCE port belongs to a process whose name has a line break.
+    machine.put("/proc/42/comm", "x\nWRONG y\n");
+    machine.put("/proc/42/fd/0", "");
+    symlink("socket:[77]", machine.path("/proc/42/fd/3")).unwrap();
+    let (status, text, _) = machine.run(&["doctor"]);
+    assert_eq!(status, 1);
+    assert!(text.contains("taken by process 42 (x?WRONG y)"), "{text}");
 }
 
 #[test]
