@@ -59,7 +59,9 @@ impl Events {
         thread::spawn(move || {
             for signal in signals.forever() {
                 if to.send(Event::Signal(signal)).is_err() {
-                    return;
+                    // The machines have ended, and nothing is left but to say why: whoever reads
+                    // standard error may have stopped to do so.
+                    std::process::exit(killed_by(signal).into());
                 }
             }
         });

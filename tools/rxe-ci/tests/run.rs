@@ -383,6 +383,32 @@ fn signals_end_the_machines() {
     }
 }
 
+/// Standard error is a pipe that is full: the reason for the end cannot be written.
+#[test]
+fn a_second_signal_ends_what_cannot_say_why() {
+    let host = Host::new();
+    let script = "touch started; exec yes >&2";
+    let words = ["run", "--accel", "tcg", "--", "sh", "-c", script];
+    let mut child = host.command(&words).spawn().unwrap();
+    wait_for(|| host.path("project/started").exists());
+    let pid = child.id().to_string();
+    let end = Instant::now() + Duration::from_secs(60);
+    let status = loop {
+        let sent = Command::new("kill").args(["-s", "TERM", &pid]).status();
+        assert!(sent.unwrap().success());
+        thread::sleep(Duration::from_millis(200));
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        if Instant::now() > end {
+            child.kill().unwrap();
+            panic!("it does not end");
+        }
+    };
+    assert_eq!(status.code(), Some(143));
+    host.nothing_runs();
+}
+
 /// nohup ignores SIGHUP for the program that it starts.
 #[test]
 fn ignored_signals_have_no_effect() {
