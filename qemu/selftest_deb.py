@@ -340,6 +340,9 @@ class Dkms(unittest.TestCase):
         self.program("usr/libexec/rxe_rs/kernel-tree", "mkdir -p linux; kill -KILL $PPID")
         self.assertEqual(self.rxe_dkms("build", self.KERNEL)[0], -9)
         self.assertEqual(self.rxe_dkms("why", self.KERNEL)[1].splitlines()[0], "the build was interrupted")
+        # `dpkg --configure -a` completes the installation.
+        self.assertEqual(self.rxe_dkms("all")[0], 0)
+        self.assertIn(f"-k {self.KERNEL}", (self.root / "called").read_text())
 
     def test_two_kernels_that_fail(self):
         """Both have their reasons, and neither is built again as long as nothing has changed; the versions of one concern that one only."""
