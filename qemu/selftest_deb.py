@@ -422,7 +422,7 @@ class Link(unittest.TestCase):
         self.program("rdma", """
 case "$1 $2" in
 "link show") for d in *; do [ ! -e "$d" ] || echo "link $d/1 state ACTIVE physical_state LINK_UP netdev eth0 netdev_index 2 "; done ;;
-"link add") mkdir "$3"; echo 0 0xffff >"$3/pkey_table" ;;
+"link add") mkdir "$3" || { echo "error: Too many open files in system"; exit 1; }; echo 0 0xffff >"$3/pkey_table" ;;
 "link del") [ -e "$3" ] || { echo Wrong device name >&2; exit 1; }; rm -r "$3" ;;
 esac""")
         self.program("rxectl", """
@@ -478,6 +478,13 @@ echo $n >../calls
                 self.assertEqual((status, self.table()), (1, ([], set())), said)
                 self.assertIn("error: ", said)
                 self.assertRegex(said, r"rxe-link: cannot set the P_Keys of (rxe0|rocep1s0), so that eth0 gets no link\n\Z")
+
+    def test_name_that_is_taken(self):
+        """By a device of another driver."""
+        (self.devices / "rxe0").mkdir()
+        status, said = self.rxe_link("up", 1000)
+        self.assertEqual((status, said), (1, "rxe-link: cannot add the link rxe0 to eth0: another device has that name; set another one in "
+                                             "/etc/rxe_rs/eth0.conf\n"))
 
     def test_renamed_while_it_is_deleted(self):
         for calls in range(1, 4):
