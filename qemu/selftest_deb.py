@@ -439,15 +439,21 @@ cd {self.devices}
 n=$(($(cat ../calls 2>/dev/null) + 1))
 echo $n >../calls
 [ ! -e rxe0 ] || [ $n -lt "$(cat ../rename)" ] || mv rxe0 rocep1s0
+(:
 {script}
+)
+status=$?
+[ $n != "$(cat ../interrupt)" ] || kill -TERM 0
+exit $status
 """)
         path.chmod(0o755)
 
-    def rxe_link(self, verb, rename):
-        (self.devices.parent / "rename").write_text(str(rename))
-        (self.devices.parent / "calls").write_text("0")
+    def rxe_link(self, verb, rename, interrupt=0):
+        """Runs it in a process group of its own, of which each process gets SIGTERM at the end of call number `interrupt`."""
+        for name, number in (("rename", rename), ("calls", 0), ("interrupt", interrupt)):
+            (self.devices.parent / name).write_text(str(number))
         done = subprocess.run([DEB / "rxe-link", verb, "eth0"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              env={**os.environ, "RXE_LINK_ROOT": str(self.root)})
+                              start_new_session=True, env={**os.environ, "RXE_LINK_ROOT": str(self.root)})
         return done.returncode, done.stdout
 
     def table(self):
@@ -485,6 +491,19 @@ echo $n >../calls
         status, said = self.rxe_link("up", 1000)
         self.assertEqual((status, said), (1, "rxe-link: cannot add the link rxe0 to eth0: another device has that name; set another one in "
                                              "/etc/rxe_rs/eth0.conf\n"))
+
+    def test_interrupted(self):
+        """As by `systemctl stop` while the unit starts: whenever that is, no link remains."""
+        for rename in (1000, 5):
+            for calls in range(1, 100):
+                with self.subTest(rename=rename, calls=calls):
+                    status, said = self.rxe_link("up", rename, calls)
+                    if status == 0:
+                        break
+                    self.assertEqual(self.table(), ([], set()), said)
+            self.assertGreater(calls, 5)
+            self.assertEqual(self.table()[1], self.KEYS)
+            self.assertEqual(self.rxe_link("down", 1000), (0, ""))
 
     def test_renamed_while_it_is_deleted(self):
         for calls in range(1, 4):
