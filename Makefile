@@ -162,7 +162,7 @@ clean:
 
 # Also removes the cache folder: the next run downloads and prepares everything again.
 distclean: clean
-	rm -rf --one-file-system "$${RXE_RS_CACHE:-$$HOME/.cache/rxe_rs}"
+	@qemu/clean-cache.sh
 
 help:
 	@cat qemu/help.txt

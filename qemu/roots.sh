@@ -10,7 +10,7 @@ able() {
 }
 enough_space() {
 	free=$(df -Pk "$cache" | awk 'NR==2 { print int($4 / 1048576) }')
-	[ "$free" -ge "$1" ] || die "$cache has $free GB free, $1 GB are needed; free some or set RXE_RS_CACHE to another disk"
+	[ "$free" -ge "$1" ] || die "$cache has $free GB free, $1 GB are needed; free some or set RXE_RS_CACHE to a folder on another disk"
 }
 
 # need_mmdebstrap: installs it on this machine, unless it is there.

@@ -17,7 +17,7 @@ sys.path.insert(0, str(HERE))
 from faked import MMDEBSTRAP, Faked, setUpModule  # noqa: E402, F401
 import machine  # noqa: E402
 
-SCRIPTS = ("bootstrap.sh", "suite-module.sh", "in-root.sh", "lib.sh", "roots.sh", "check-kdir.sh", "build-tools.sh", "fetch-crates.sh", "root-recipe", "root-packages.txt")
+SCRIPTS = ("bootstrap.sh", "suite-module.sh", "in-root.sh", "lib.sh", "roots.sh", "check-kdir.sh", "build-tools.sh", "clean-cache.sh", "fetch-crates.sh", "root-recipe", "root-packages.txt")
 NOBODY = 65534
 
 
@@ -400,6 +400,33 @@ class Trees(Shell):
         self.assertIn("CONFIG_RDMA_RXE=m", said[0])
         (tree / "include/config/auto.conf").write_text("CONFIG_RUST=y\nCONFIG_RDMA_RXE=m\n")
         self.assertEqual(self.check(), (0, []))
+
+
+class CleanCache(Shell):
+    OWN = ("cargo", "images", "kernels", "kvm-probe.json", "root-afa5f8e30d6d", "target", "target.2", "tmp", "tmp-root.17", ".lock-root",
+           "uml-debug-7.3.4+deb13-amd64-e0c5f6cbf393", "lost+found")
+
+    def clean(self, *names):
+        """What `make distclean` says and leaves of a cache folder with these files."""
+        for name in names:
+            (self.cache / name).mkdir(parents=True)
+            (self.cache / name / "file").write_text("")
+        status, said = self.end(self.start("clean-cache.sh"))
+        left = sorted(path.name for path in self.cache.iterdir()) if self.cache.exists() else None
+        shutil.rmtree(self.cache, ignore_errors=True)
+        return status, said, left
+
+    def test_all_is_removed(self):
+        self.assertEqual(self.clean(*self.OWN[:-1]), (0, [], None))
+        self.assertEqual(self.clean(), (0, [], None))
+
+    def test_mounted_disk(self):
+        self.assertEqual(self.clean(*self.OWN), (0, [], ["lost+found"]))
+
+    def test_files_of_others(self):
+        status, said, left = self.clean(*self.OWN, "photos", "root")
+        self.assertEqual((status, left), (1, sorted([*self.OWN, "photos", "root"])))
+        self.assertRegex(said[0], f"^error: {self.cache} also has files of others: (photos root|root photos); nothing is removed")
 
 
 class KvmTrial(Faked):
