@@ -33,8 +33,9 @@ FLAVOURS = {"": "", "rt": "PREEMPT_RT", "cloud": "for virtual machines: few driv
 PROGRESS_SECONDS = 15
 # Option of the command line of each machine: the kernel log must hold all that a test causes. Some kernels have 16 KiB by default.
 LOG_BUFFER = "log_buf_len=4M"
+CLONE = Path(__file__).resolve().parent.parent
 # Also part of the package rxe-rs-dkms.
-TREE_SCRIPT = Path(__file__).resolve().parent.parent / "tools/deb/kernel-tree"
+TREE_SCRIPT = CLONE / "tools/deb/kernel-tree"
 CACHE = Path(os.environ.get("RXE_RS_CACHE") or Path.home() / ".cache/rxe_rs")
 KERNELS = CACHE / "kernels"
 
@@ -103,6 +104,19 @@ def need_space(folder, gigabytes):
     free = shutil.disk_usage(folder).free >> 30
     if free < gigabytes:
         die(f"{folder} has {free} GB free, {gigabytes} GB are needed; free some space or set RXE_RS_CACHE to a folder on another disk")
+
+
+def check_results(folder, mark, files=False):
+    """Ends the program if results cannot be in a folder, in which a run removes those of the run before: the folders, and with `files` all. It
+    has none, or is one below out/ of the clone, or has the file `mark`, which a run makes there; and it is the same folder outside of the
+    toolchain root."""
+    if not any(folder.is_relative_to(place) for place in (CLONE, CACHE, "/tmp")):
+        die(f"{folder} is a folder of the toolchain root; name one in the clone, in the cache folder or in /tmp")
+    own = folder.is_relative_to(CLONE / "out") and folder != CLONE / "out"
+    if own or not folder.exists() or (folder / mark).exists():
+        return
+    if others := [path.name for path in folder.iterdir() if files or path.is_dir()]:
+        die(f"{folder} has files of others, which would be removed, such as {min(others)}; name a folder that is empty or does not exist")
 
 
 def output(*args):

@@ -9,6 +9,7 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
+import kernel
 from vm import cli, discovery
 
 BOOT = {"RELEASE": "7.3.4", "SERIES": "7.3"}
@@ -51,6 +52,42 @@ class Module(unittest.TestCase):
             # Two machines with different kernels.
             self.assertEqual(lacking({**cloud, "B": common}), [None, "cloud", None])
             self.assertEqual(lacking({**common, "B": cloud}), [None, "cloud", "cloud"])
+
+
+class Results(unittest.TestCase):
+    """The folder of --out, in which the results of the run before are removed."""
+
+    def refused(self, folder, **options):
+        said = io.StringIO()
+        try:
+            with contextlib.redirect_stderr(said):
+                kernel.check_results(folder, ".lock", **options)
+        except SystemExit:
+            return said.getvalue()
+        return None
+
+    def test_what_is_of_others_is_not_removed(self):
+        with tempfile.TemporaryDirectory() as name, mock.patch.object(kernel, "CACHE", Path(name)):
+            folder = kernel.CACHE
+            self.assertIsNone(self.refused(folder / "new", files=True))
+            self.assertIsNone(self.refused(folder, files=True))
+            (folder / "letter").touch()
+            self.assertIsNone(self.refused(folder))
+            self.assertIn("such as letter;", self.refused(folder, files=True))
+            (folder / "photos").mkdir()
+            self.assertIn("such as photos;", self.refused(folder))
+            (folder / ".lock").touch()
+            self.assertIsNone(self.refused(folder, files=True))
+        self.assertIn("has files of others", self.refused(kernel.CLONE))
+
+    def test_folders_of_the_clone(self):
+        with tempfile.TemporaryDirectory() as name, mock.patch.object(kernel, "CLONE", Path(name)):
+            (kernel.CLONE / "out/vm/run/boot-1").mkdir(parents=True)
+            self.assertIsNone(self.refused(kernel.CLONE / "out/vm/run"))
+            self.assertIn("such as vm;", self.refused(kernel.CLONE / "out"))
+
+    def test_places_that_only_the_toolchain_root_has(self):
+        self.assertIn("toolchain root", self.refused(Path("/home/me/results")))
 
 
 class Refused(unittest.TestCase):

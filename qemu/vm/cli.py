@@ -296,6 +296,7 @@ def main(usage):
     label += ("-debug" if options.uml else "-lockdep") if options.debug else ""
     default = f"out/vm/{boot['SERIES']}-{label}" if of_tests else f"out/vm/script-{machine.TOKEN}"
     out = Path(options.out).resolve() if options.out else CLONE / default
+    kernel.check_results(out, ".lock")
     out.mkdir(parents=True, exist_ok=True)
     lock = open(out / ".lock", "w")
     try:
