@@ -2,7 +2,7 @@
 //! Regions that `ibv_reg_mr` has registered.
 
 use crate::{sys, Error, Segment, Storage};
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 /// A reference to a registered region of an `rxe_rs` device. The `ibv_mr` belongs to somebody else,
 /// who may deregister it at any time; the calls fail afterwards.
@@ -11,6 +11,15 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 #[derive(Clone, Copy, Debug)]
 pub struct Region<'fd> {
     fd: BorrowedFd<'fd>,
+    handle: u32,
+    rkey: u32,
+}
+
+/// Which region a segment belongs to: descriptor of the context, handle and R_Key. Another region
+/// can have all of them only if this one has been deregistered, so that it has no memory any more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Id {
+    fd: RawFd,
     handle: u32,
     rkey: u32,
 }
@@ -65,6 +74,14 @@ impl<'fd> Region<'fd> {
         }
     }
 
+    fn id(&self) -> Id {
+        Id {
+            fd: self.fd.as_raw_fd(),
+            handle: self.handle,
+            rkey: self.rkey,
+        }
+    }
+
     /// Adds `storage` to the region as a segment at address `iova`, a multiple of the page size.
     ///
     /// # Errors
@@ -79,6 +96,7 @@ impl<'fd> Region<'fd> {
             Ok((handle, state)) => {
                 let segment = Segment {
                     storage,
+                    region: self.id(),
                     handle,
                     iova,
                 };
@@ -148,9 +166,15 @@ impl<'fd> Region<'fd> {
     ///
     /// # Errors
     ///
-    /// `ENOENT` if the segment is not one of this region, `EBUSY` also if it is the last one and
-    /// memory windows are bound to the region. The segment is returned with the error.
+    /// `ENOENT` if the segment is not one of this region, or was added by another descriptor of the
+    /// context, `EBUSY` also if it is the last one and memory windows are bound to the region. The
+    /// segment is returned with the error.
     pub fn remove(&self, segment: Segment) -> Result<(Storage, State), (Error, Segment)> {
+        // Each region numbers its segments from the same number on.
+        if segment.region != self.id() {
+            const ENOENT: i32 = 2;
+            return Err((Error::from_errno(ENOENT), segment));
+        }
         match self.remove_handle(segment.handle) {
             Ok(state) => Ok((segment.storage, state)),
             Err(error) => Err((error, segment)),
@@ -209,5 +233,39 @@ impl<'fd> Region<'fd> {
             ..sys::Tie::default()
         };
         sys::tie(self.fd.as_raw_fd(), self.handle, qp, &request)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::os::fd::AsFd;
+
+    /// Regions use the same handles for their segments: the memory of one that a peer can still
+    /// access must not be returned because another one had a segment with that handle.
+    #[test]
+    fn segments_of_other_regions_are_refused() {
+        // It accepts no calls at all.
+        let (null, other) = (File::open("/dev/null"), File::open("/dev/null"));
+        let (null, other) = (null.unwrap(), other.unwrap());
+        let region = Region::new(null.as_fd(), 1, 0x100);
+        let refused = |other: Region<'_>| {
+            let segment = Segment {
+                storage: Storage::new(1).unwrap(),
+                region: region.id(),
+                handle: 2,
+                iova: 0,
+            };
+            other.remove(segment).unwrap_err().0.errno()
+        };
+        for other in [
+            Region::new(null.as_fd(), 2, 0x100),
+            Region::new(null.as_fd(), 1, 0x200),
+            Region::new(other.as_fd(), 1, 0x100),
+        ] {
+            assert_eq!(refused(other), 2, "{other:?}");
+        }
+        assert_eq!(refused(region), 25, "it was not asked");
     }
 }

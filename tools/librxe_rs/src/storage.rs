@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Memory of segments, which peers may write to while this process reads it.
 
-use crate::{sys, Error};
+use crate::{region, sys, Error};
 use std::ptr::NonNull;
 
 /// Private pages of this process that are in no region; zeroed when allocated.
@@ -68,6 +68,7 @@ impl Drop for Storage {
 #[derive(Debug)]
 pub struct Segment {
     pub(crate) storage: Storage,
+    pub(crate) region: region::Id,
     pub(crate) handle: u64,
     pub(crate) iova: u64,
 }
