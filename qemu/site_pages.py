@@ -3,7 +3,7 @@
 """Builds the documentation as a site: the pages that docs/site/SUMMARY.md names, at the same relative paths, so that links between them
 work on the site as they do in the tree.
 
-site_pages.py [DIR]   builds it in DIR (default: out/site) and prints the path of its first page
+site_pages.py [DIR]   builds it in DIR (default: out/site), in place of a site that is there, and prints the path of its first page
 
 Runs inside the toolchain root, which has mdBook. Fails if a link leads nowhere.
 """
@@ -15,6 +15,8 @@ import tempfile
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
+
+import kernel
 
 CLONE = Path(__file__).resolve().parent.parent
 SITE = CLONE / "docs/site"
@@ -75,5 +77,7 @@ def build(to):
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else CLONE / "out/site"
+    # A page of each site.
+    kernel.check_results(folder.resolve(), "print.html", files=True)
     build(folder)
     print(folder / "index.html")
