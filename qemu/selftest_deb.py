@@ -448,11 +448,11 @@ exit $status
 """)
         path.chmod(0o755)
 
-    def rxe_link(self, verb, rename, interrupt=0):
+    def rxe_link(self, verb, rename, interrupt=0, program=DEB / "rxe-link"):
         """Runs it in a process group of its own, of which each process gets SIGTERM at the end of call number `interrupt`."""
         for name, number in (("rename", rename), ("calls", 0), ("interrupt", interrupt)):
             (self.devices.parent / name).write_text(str(number))
-        done = subprocess.run([DEB / "rxe-link", verb, "eth0"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        done = subprocess.run([program, verb, "eth0"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                               start_new_session=True, env={**os.environ, "RXE_LINK_ROOT": str(self.root)})
         return done.returncode, done.stdout
 
@@ -484,6 +484,19 @@ exit $status
                 self.assertEqual((status, self.table()), (1, ([], set())), said)
                 self.assertIn("error: ", said)
                 self.assertRegex(said, r"rxe-link: cannot set the P_Keys of (rxe0|rocep1s0), so that eth0 gets no link\n\Z")
+
+    def test_no_module(self):
+        """The kernel of Debian 13 without backports has none, and there is no package for it."""
+        (self.root / "sys/module/rxe_rs").rmdir()
+        self.program("modprobe", "echo modprobe: FATAL: Module rxe_rs not found in directory x >&2; exit 1")
+        for release, remedy in (("7.3.4+deb13-amd64", "install the package rxe-rs-modules-7.3.4+deb13-amd64"),
+                                ("6.12.48+deb13-amd64", "it is for Linux 7.2 and 7.3; boot such a kernel: apt install -t trixie-backports linux-image-amd64"),
+                                ("7.20.1-amd64", "it is for Linux 7.2 and 7.3; boot such a kernel: apt install -t trixie-backports linux-image-amd64")):
+            with self.subTest(release):
+                self.program("uname", f"echo {release}")
+                # In a folder without rxe-dkms.
+                program = shutil.copy(DEB / "rxe-link", self.root)
+                self.assertEqual(self.rxe_link("up", 1000, program=program), (1, f"rxe-link: rxe_rs is not installed for Linux {release}; {remedy}\n"))
 
     def test_name_that_is_taken(self):
         """By a device of another driver."""

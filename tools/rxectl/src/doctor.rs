@@ -160,6 +160,26 @@ fn not_loaded(host: &Host, report: &mut Report) {
     }
 }
 
+/// The series of kernels that the module is for.
+const SERIES: [&str; 2] = ["7.2", "7.3"];
+
+/// Returns true if the module can be built for a kernel.
+fn is_supported(release: &str) -> bool {
+    let mut series = SERIES.iter();
+    series.any(|series| {
+        let rest = release.strip_prefix(series);
+        rest.is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit()))
+    })
+}
+
+/// What to do if there is a module for another kernel than the one that is running.
+fn boot_or_build(running: &str) -> &'static str {
+    match is_supported(running) {
+        true => "boot that kernel, or build the module for this one (make)",
+        false => "boot that kernel",
+    }
+}
+
 /// Checks which driver is loaded, and whether there is a module for the running kernel.
 fn drivers(host: &Host, report: &mut Report) {
     let (ours, theirs) = (host.module("rxe_rs"), host.module("rdma_rxe"));
@@ -192,6 +212,23 @@ fn drivers(host: &Host, report: &mut Report) {
             format!("rxe_rs is not installed for kernel {release}: {reason}"),
             remedy,
         );
+    } else if kernels.is_empty() && !is_supported(&release) {
+        // As in the names of Debian's packages.
+        let architecture = match std::env::consts::ARCH {
+            "aarch64" => "arm64",
+            _ => "amd64",
+        };
+        report.wrong(
+            "rxe_rs",
+            format!(
+                "rxe_rs is for Linux {}, and {release} is running",
+                SERIES.join(" and ")
+            ),
+            format!(
+                "boot such a kernel: apt install -t trixie-backports linux-image-{architecture}; \
+                 then install the module for it (docs/install.md)"
+            ),
+        );
     } else if kernels.is_empty() {
         report.wrong(
             "rxe_rs",
@@ -208,7 +245,7 @@ fn drivers(host: &Host, report: &mut Report) {
                 "rxe_rs is built for kernel {}, but {release} is running",
                 kernels.join(", ")
             ),
-            "boot that kernel, or build the module for this one (make)",
+            boot_or_build(&release),
         );
     }
 }
@@ -244,7 +281,7 @@ fn module_file(host: &Host, file: &Path, report: &mut Report) -> Result<()> {
         Some(built) => report.wrong(
             "module file",
             format!("{name} is built for kernel {built}, but {release} is running"),
-            "boot that kernel, or build the module for this one (make)",
+            boot_or_build(&release),
         ),
         None => report.wrong(
             "module file",

@@ -136,6 +136,30 @@ fn doctor_finds_each_fault() {
     }
 }
 
+/// There is no package to build for the kernel of a Debian 13 without backports.
+#[test]
+fn doctor_knows_the_series_of_kernels() {
+    let machine = Machine::healthy("series");
+    machine.remove("/sys/module/rxe_rs");
+    let fix_on = |release: &str| {
+        machine.put("/proc/sys/kernel/osrelease", release);
+        let wrong = machine.wrong(&[]);
+        let found = wrong.into_iter().find(|(about, _)| about == "rxe_rs");
+        found.unwrap().1
+    };
+    for release in ["6.12.48+deb13-amd64\n", "7.20.1-x\n", "7.4.1-x\n"] {
+        let fix = fix_on(release);
+        assert!(fix.contains("trixie-backports linux-image-"), "{fix}");
+        assert!(!fix.contains("make"), "{fix}");
+    }
+    for release in ["7.2.1+deb13-amd64\n", "7.3-rc1-amd64\n"] {
+        assert!(fix_on(release).contains("(make deb)"));
+    }
+    machine.put("/lib/modules/7.3.4-other/updates/rxe_rs.ko", "");
+    assert_eq!(fix_on("6.12.48+deb13-amd64\n"), "boot that kernel");
+    assert!(fix_on("7.3.5-test\n").contains("(make)"));
+}
+
 /// No remedy overwrites the file in which `docs/install.md` keeps the parameters of the module.
 #[test]
 fn remedies_leave_the_parameters_of_the_module_alone() {
