@@ -37,8 +37,11 @@ pub const ENTRIES: &[Entry] = &[
              system set privileged-qkey on.",
             "ibv_open_device: the device belongs to another network namespace, and the RDMA core \
              is in the exclusive mode (rdma system show).",
-            "Writing to pkey_table (rxectl pkey) and rdma link add: take CAP_NET_ADMIN in the user \
-             namespace that owns the network namespace.",
+            "Writing to pkey_table (rxectl pkey): takes CAP_NET_ADMIN in the user namespace that \
+             owns the network namespace.",
+            "rdma link add, rdma link del and other changes by rdma: take CAP_NET_ADMIN in the \
+             initial user namespace. Root of a container with a user namespace of its own lacks \
+             it; root of the host can make the link there (nsenter -t PID -n rdma link add ...).",
             "sendto and the like to UDP port 4791: the egress guard lets only processes with \
              CAP_NET_RAW send there.",
         ],
