@@ -207,7 +207,8 @@ fn doctor_wants_the_nodes_of_the_devices_here() {
     assert_eq!(wrong[0].0, "/dev/infiniband/uverbs1");
 }
 
-/// The driver asks for CAP_IPC_LOCK of the initial user namespace.
+/// The driver asks for CAP_IPC_LOCK of the initial user namespace, and who makes links needs
+/// CAP_NET_ADMIN there.
 #[test]
 fn doctor_knows_whose_capabilities_count() {
     let machine = Machine::healthy("capabilities");
@@ -220,6 +221,18 @@ fn doctor_knows_whose_capabilities_count() {
     says("note  memory lock limit: 8192 KiB");
     machine.remove("/proc/self/uid_map");
     says("ok    memory lock limit: does not bind this user");
+    machine.remove("/sys/class/infiniband/rxe0");
+    let fix = || {
+        let wrong = machine.wrong(&[]).into_iter();
+        wrong
+            .last()
+            .filter(|(about, _)| about == "devices")
+            .unwrap()
+            .1
+    };
+    assert!(fix().starts_with("rdma link add"));
+    machine.put("/proc/self/uid_map", "0 100000 65536\n");
+    assert!(fix().contains("nsenter -t PID -n rdma link add"));
 }
 
 /// A host with the module installed and not loaded; `modinfo` names the signer.

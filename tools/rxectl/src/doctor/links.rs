@@ -182,10 +182,18 @@ fn too_long(host: &Host, device: &Device, report: &mut Report) {
 pub(super) fn examine(host: &Host, report: &mut Report) {
     let devices = Device::all(host);
     if devices.is_empty() {
+        const MAKE: &str =
+            "rdma link add rxe0 type rxe_rs netdev eth0 (with the name of your network device)";
         report.wrong(
             "devices",
             "there is no software RoCE device",
-            "rdma link add rxe0 type rxe_rs netdev eth0 (with the name of your network device)",
+            match host.in_initial_user_namespace() {
+                true => MAKE.into(),
+                // The RDMA core demands CAP_NET_ADMIN of the initial user namespace.
+                false => format!(
+                    "root of the host can make one in this network namespace: nsenter -t PID -n {MAKE}"
+                ),
+            },
         );
     }
     for device in &devices {
