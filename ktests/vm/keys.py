@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
 """Memory windows, invalidation, atomic writes and re-registration of regions, between two devices."""
 import ctypes
+import mmap
 import os
+import tempfile
+import time
 import types
 
 from pyverbs.mr import MR, MW, MWBindInfo
@@ -11,7 +14,8 @@ from pyverbs.qp import QPAttr, QPCap, QPEx, QPInitAttrEx
 from pyverbs.wr import SGE, SendWR
 import pyverbs.enums as e
 
-from lib.ends import ACCESS, MTU, End, pair, pattern
+from lib.case import case
+from lib.ends import ACCESS, MTU, End, completion, in_thread, pair, pattern
 from lib.keys import (
     ACCESS_, ATOMIC, BINDABLE, LOCAL, PAGE, PD_, READ, REFUSED, TRANS, WRITE, bind, bind1, extended, local_inv, page_buffer, read,
     reregistered_repeatedly, rereg, write,
@@ -485,3 +489,50 @@ def test_rereg_under_traffic(names):
             data = write(a, b.mr.buf, b.mr.rkey, 1 << 16, seed=n)
             assert b.mr.read(1 << 16, 0) == data
             assert read(a, b.mr.buf, b.mr.rkey, 1 << 16) == data
+
+
+def shared_page(file):
+    """Returns the address of a page of a file that this process may read only."""
+    libc = ctypes.CDLL(None)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+    return libc.mmap(None, PAGE, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), 0)
+
+
+@case(timeout=120, cpus=2)
+def test_binds_while_reregistered(names):
+    """A region is changed to memory that its process may only read, while a window is bound: the window grants no WRITE to that."""
+    a, b = pair(names)
+    with tempfile.TemporaryFile() as file:
+        file.write(bytes(PAGE))
+        file.flush()
+        own, foreign = page_buffer(1), shared_page(file)
+        region = MR(b.pd, PAGE, BINDABLE, address=own)
+
+        def change(stop):
+            n = 0
+            while not stop.is_set():
+                addr, access = ((foreign, 0), (own, BINDABLE))[n % 2]
+                n += not rereg(region, b, TRANS | ACCESS_, addr=addr, length=PAGE, iova=own, access=access)
+            print(f"re-registered {n} times")
+
+        mw, bound = MW(b.pd, e.IBV_MW_TYPE_1), 0
+        with in_thread(change):
+            end = time.monotonic() + 20
+            while time.monotonic() < end:
+                key = bind1(b, mw, 0, PAGE, WRITE, region)
+                if completion(b.cq, 20).status == e.IBV_WC_SUCCESS:
+                    bound += 1
+                    write(a, own, key, PAGE)
+                    bind1(b, mw, 0, 0, 0, region)
+                    b.complete()
+                    continue
+                for one in (a, b):
+                    one.qp.modify(QPAttr(qp_state=e.IBV_QPS_RESET), e.IBV_QP_STATE)
+                a.connect(b, 1, 2)
+                b.connect(a, 2, 1)
+                # The library has changed the key of the window nevertheless.
+                mw = MW(b.pd, e.IBV_MW_TYPE_1)
+        file.seek(0)
+        assert file.read() == bytes(PAGE), f"one of {bound} windows granted WRITEs to memory that was registered for reading"
+        assert bound, "no window was bound"

@@ -134,7 +134,7 @@ impl Frwr {
                 false => Ok(()),
             }
         };
-        self.registration.update_if(check, |registration, ()| {
+        self.registration.update_if(check, |registration| {
             *registration = Some(MrDesc {
                 pd,
                 key: reg.key.0,
@@ -144,7 +144,6 @@ impl Frwr {
                 state: State::Valid,
             });
             self.key.store(reg.key.0, Relaxed);
-            Ok(())
         })
     }
 
@@ -168,10 +167,8 @@ impl Frwr {
                 None => Ok(()),
             }
         };
-        self.registration.update_if(check, |registration, ()| {
-            *registration = None;
-            Ok(())
-        })
+        self.registration
+            .update_if(check, |registration| *registration = None)
     }
 }
 

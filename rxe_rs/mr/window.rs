@@ -113,13 +113,20 @@ impl WindowCtx {
     ) -> Result<(), LocalOpFault> {
         let check =
             |bound: Option<&Binding>| self.check(pd, bound.is_some(), region, qp, bind, guard);
-        self.binding.update_if(check, |binding, window| {
-            *binding = match (window, region) {
+        // A request that is refused must not make accesses through the window fail meanwhile.
+        self.binding.read(check)?;
+        self.binding.update(|binding| {
+            // First, so that the region has the rights for which it is checked as long as the
+            // window is bound: re-registration refuses a region with windows. The window would
+            // otherwise keep rights that the region, and how its pages are pinned, lost in between.
+            let bound = match region {
+                Some(region) => Some(BoundRegion::new(region).ok_or(LocalOpFault)?),
+                None => None,
+            };
+            let window = check(binding.as_ref())?;
+            *binding = match (window, bound) {
                 (None, _) => None,
-                (Some(window), Some(region)) => Some(Binding {
-                    window,
-                    region: BoundRegion::new(region).ok_or(LocalOpFault)?,
-                }),
+                (Some(window), Some(region)) => Some(Binding { window, region }),
                 (Some(_), None) => return Err(LocalOpFault),
             };
             self.key.store(bind.key.0, Relaxed);
@@ -190,10 +197,7 @@ impl WindowCtx {
                 _ => Ok(()),
             }
         };
-        self.binding.update_if(check, |binding, ()| {
-            *binding = None;
-            Ok(())
-        })
+        self.binding.update_if(check, |binding| *binding = None)
     }
 }
 

@@ -106,6 +106,17 @@ impl<T> Rearmable<T> {
         unsafe { &*self.0.value.get() }.is_some().then_some(guard)
     }
 
+    /// Calls `f` with the value, beside other readers; with `None` also while a writer is changing
+    /// it.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
+    pub fn read<R>(&self, f: impl FnOnce(Option<&T>) -> R) -> R {
+        let _bh = disable_bh();
+        f(self.try_access().as_deref())
+    }
+
     /// Calls `f` to change the value, with no reader. `f` must be short and update no other
     /// `Rearmable`.
     ///
@@ -121,10 +132,10 @@ impl<T> Rearmable<T> {
         result
     }
 
-    /// Calls `change` as [`update`](Self::update) does, with what `check` returns for the value.
+    /// Calls `change` as [`update`](Self::update) does, if `check` permits it.
     ///
-    /// `check` is called twice: first beside readers, so that a change that it refuses makes no
-    /// access fail, with `None` also while a writer is changing the value; then with no reader.
+    /// `check` is called twice: first by [`read`](Self::read), so that a change that it refuses
+    /// makes no access fail, then with no reader.
     ///
     /// # Context
     ///
@@ -132,19 +143,17 @@ impl<T> Rearmable<T> {
     ///
     /// # Errors
     ///
-    /// What `check` or `change` returns, which must leave the value unchanged then.
-    pub fn update_if<C, E>(
+    /// What `check` returns; the value is unchanged then.
+    pub fn update_if<E>(
         &self,
-        check: impl Fn(Option<&T>) -> Result<C, E>,
-        change: impl FnOnce(&mut Option<T>, C) -> Result<(), E>,
+        check: impl Fn(Option<&T>) -> Result<(), E>,
+        change: impl FnOnce(&mut Option<T>),
     ) -> Result<(), E> {
-        {
-            let _bh = disable_bh();
-            check(self.try_access().as_deref())?;
-        }
+        self.read(&check)?;
         self.update(|value| {
-            let checked = check(value.as_ref())?;
-            change(value, checked)
+            check(value.as_ref())?;
+            change(value);
+            Ok(())
         })
     }
 }
