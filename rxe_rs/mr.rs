@@ -57,7 +57,8 @@ use rxe_kapi::{
         InUse,
         NumberTable,
         Rearmable,
-        Replaceable, //
+        Replaceable,
+        Users, //
     },
 };
 use rxe_proto::{
@@ -111,6 +112,8 @@ pub(crate) struct VerbsMr {
     /// Its index in the list of MRs tied to its queue pair, if it is tied; protected by that list's
     /// lock.
     tied_index: Atomic<u32>,
+    /// Who releases its memory because that queue pair has failed: deregistration waits for them.
+    releasing: Users,
 }
 
 /// Value of [`VerbsMr::windows`] of a region that is being deregistered or changed.

@@ -121,7 +121,7 @@ impl TiedMrs {
     pub(crate) fn release_memory(&self) {
         while let Some(region) = self.pop() {
             if let MrKind::VerbsMr(verbs_mr) = &region.kind {
-                drop(verbs_mr.layout.take_sync());
+                verbs_mr.release_revoked();
             }
         }
     }
@@ -163,6 +163,14 @@ impl TiedMrs {
 }
 
 impl VerbsMr {
+    /// Releases the memory of a region that has been revoked, unless a verb has removed it. A verb
+    /// that removes it meanwhile waits for this.
+    fn release_revoked(&self) {
+        if let Some(_releasing) = self.releasing.try_get() {
+            drop(self.layout.take_sync());
+        }
+    }
+
     /// Replaces the layout, and waits until the old one is no longer used.
     ///
     /// # Errors

@@ -61,7 +61,10 @@ use rxe_kapi::{
         },
     },
     series::unsupported,
-    sync::Replaceable, //
+    sync::{
+        Replaceable,
+        Users, //
+    },
 };
 use rxe_proto::{
     ids::RKey,
@@ -121,6 +124,7 @@ impl VerbsMr {
             layout: Replaceable::new(layout)?,
             windows: Atomic::new(0),
             tied_index: Atomic::new(0),
+            releasing: Users::new(),
         })
     }
 
@@ -182,6 +186,8 @@ impl MrCtx {
     /// Removes the layout, and with it the memory, for good.
     pub(super) fn remove_layout(&self, verbs_mr: &VerbsMr) {
         let layout = verbs_mr.layout.take_sync();
+        // The failure of a queue pair may have taken it before, and still wait for accesses.
+        verbs_mr.releasing.close();
         if let Some(tied_mrs) = layout.as_ref().and_then(|layout| layout.tied_mrs.as_ref()) {
             tied_mrs.remove(self, verbs_mr);
         }
