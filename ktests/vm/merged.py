@@ -7,7 +7,7 @@ import select
 import time
 
 from pyverbs.mr import MR, MW
-from pyverbs.qp import QPAttr
+from pyverbs.qp import QPAttr, QPCap, QPEx, QPInitAttrEx
 from pyverbs.wr import SGE
 import pyverbs.enums as e
 
@@ -151,6 +151,42 @@ def test_by_reference_page_fault(names):
         os.close(fd)
         assert grows("reference_gone", gone), "the packet did not wait"
         assert ctypes.string_at(area.addr, SIZE) == bytes(SIZE), "data of the stopped queue pair was received"
+
+
+def test_by_reference_behind_others(names):
+    """A request whose packets are by reference waits at the receiver, while two before it complete whose packets are not: none is dropped."""
+    a, b = pair(names, size=SIZE, sges=8)
+    a.qp.close()
+    cap = QPCap(max_send_wr=16, max_recv_wr=16, max_send_sge=8, max_recv_sge=8)
+    init = QPInitAttrEx(qp_type=e.IBV_QPT_RC, scq=a.cq, rcq=a.cq, cap=cap, pd=a.pd, send_ops_flags=e.IBV_QP_EX_WITH_RDMA_WRITE,
+                        sq_sig_all=1, comp_mask=e.IBV_QP_INIT_ATTR_PD | e.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)
+    a.qp = QPEx(a.ctx, init)
+    b.qp.modify(QPAttr(qp_state=e.IBV_QPS_RESET), e.IBV_QP_STATE)
+    a.connect(b, 0xFFFFFE, 0x000123)
+    b.connect(a, 0x000123, 0xFFFFFE)
+    transfer(a, b)
+    area = Area(-(-SIZE // PAGE) * PAGE, anonymous=True)
+    fd = provide(area)
+    mr = MR(b.pd, SIZE, ON_DEMAND, address=area.addr)
+    data = pattern(SIZE, os.getpid())
+    a.mr.write(data, SIZE)
+    gone = total("reference_gone")
+    # The list of the first one is too long for a reference, and its packets are enough for an acknowledgement.
+    lists = ([a.sge(5000, 5000 * n) for n in range(8)], [a.sge(8)], [a.sge()])
+    a.qp.wr_start()
+    for (addr, key), sges in zip([(b.mr.buf, b.mr.rkey)] * 2 + [(area.addr, mr.rkey)], lists):
+        a.qp.wr_id = 1
+        a.qp.wr_flags = e.IBV_SEND_SIGNALED
+        a.qp.wr_rdma_write(key, addr)
+        a.qp.wr_set_sge_list(len(sges), sges)
+    a.qp.wr_complete()
+    assert select.select([fd], [], [], 10)[0], "no page fault"
+    a.complete()
+    os.close(fd)
+    a.complete()
+    a.complete()
+    assert ctypes.string_at(area.addr, SIZE) == data, "wrong data was received"
+    assert total("reference_gone") == gone, "a packet was dropped"
 
 
 def test_by_reference_windows(names):
