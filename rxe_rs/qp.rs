@@ -290,9 +290,14 @@ impl QpCtx {
     #[inline]
     #[must_use]
     fn unlock(mut inner: SpinLockBhGuard<'_, QpInner>) -> PendingNotify {
-        if inner.tied_mrs.is_some() && inner.engine.state() == State::Err {
+        if inner.engine.state() == State::Err {
             if let Some(tied_mrs) = inner.tied_mrs.take() {
                 tied_mrs.revoke_and_release_later();
+            }
+            if !inner.kept.is_empty() {
+                // No packet will follow them: they would occupy memory that the device has for all
+                // of its QPs until the consumer resets or destroys this one.
+                inner.kept.clear();
             }
         }
         core::mem::take(&mut inner.notify)
