@@ -324,6 +324,8 @@ impl<'g> LockedQp<'g> {
             true => qp.to_send(&mut inner, &mrs),
             false => ToSend::Nothing,
         };
+        // Whoever deregisters the region used last does not wait for consumers and transmission.
+        drop(mrs);
         let defers = inner.shares_device && inner.sent_since_resumed >= MAX_SENT_SINCE_RESUMED;
         // The ACK leaves together with the reply of the consumer, if there is one.
         let defers = defers || (to_send == ToSend::Ack && qp.may_reply(&inner));

@@ -139,6 +139,7 @@ impl QpCtx {
         let mrs = self.mr_access(rcu, &inner);
         self.take_frame(&mut inner, &mrs, &Payload::from_slice(frame));
         let to_send = self.to_send(&mut inner, &mrs);
+        drop(mrs);
         self.unlock_and_notify(rcu, inner, Origin::Event);
         // A page fault or an event, too.
         if to_send != ToSend::Nothing {
