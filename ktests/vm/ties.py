@@ -23,6 +23,7 @@ import pyverbs.cm_enums as ce
 import pyverbs.enums as e
 
 from lib import cm
+from lib.case import case
 from lib.child_process import child_process
 from lib.ends import ACCESS, End, Remote, happens, pair, soon
 from lib.keys import ACCESS_, BINDABLE, PAGE, READ, REFUSED, TRANS, WRITE, bind, page_buffer, rereg, rereg_refused, write
@@ -360,3 +361,33 @@ def test_disconnected(names):
         write(a, mr.buf, mr.rkey, 64, REFUSED, seed=77)
         assert mr.read(64, 0) == data and pinned() == before, pinned() - before
         mr.close()
+
+
+@case(timeout=120, cpus=2)
+def test_deregistered_while_released(names):
+    """A region is deregistered while a work item releases it, because its queue pair has failed: it is unpinned when the call returns."""
+    a, b = pair(names)
+    size = 256 << 20
+    buffer = page_buffer(size // PAGE)
+    # Small pages, so that the release takes a while.
+    ctypes.CDLL(None).madvise(ctypes.c_void_p(buffer), ctypes.c_size_t(size), mmap.MADV_NOHUGEPAGE)
+    before = pinned()
+    # The peer does not answer.
+    a.qp.modify(QPAttr(qp_state=e.IBV_QPS_RESET), e.IBV_QP_STATE)
+    for n in range(10):
+        b.qp.modify(QPAttr(qp_state=e.IBV_QPS_RESET), e.IBV_QP_STATE)
+        b.connect(a, 0x000123, 0xFFFFFE, retries=0, timeout=12)
+        mr = MR(b.pd, size, ACCESS, address=buffer)
+        tie(b, mr, handle_of(b, a))
+        assert pinned() == before + size
+        # The timer expires, and the work item runs, on the processor of the post.
+        os.sched_setaffinity(0, {0})
+        b.post(e.IBV_WR_SEND, b.sge(64))
+        os.sched_setaffinity(0, {1})
+        while not b.cq.poll(1)[0]:
+            pass
+        # It begins then or a little later.
+        for _ in range(5000 * n):
+            pass
+        mr.close()
+        assert pinned() == before, f"{pinned() - before} bytes still pinned"
