@@ -560,6 +560,15 @@ impl<'g> MrAccess<'g> {
     ///
     /// Why it is refused.
     pub(crate) fn check_all(&self, key: u32, rights: Access) -> Result<(), AccessError> {
+        self.find_all(key, rights).map(|_| ())
+    }
+
+    /// Looks up `key`, which must permit access to its whole region. Windows do not grant it.
+    ///
+    /// # Errors
+    ///
+    /// Why it is refused.
+    fn find_all(&self, key: u32, rights: Access) -> Result<MrLookup<'g>, AccessError> {
         let found = self.find(key)?;
         match (&found.mr.kind, &found.layout) {
             (_, Some(layout)) if layout.is_revoked() => Err(AccessError::BadKey),
@@ -570,7 +579,8 @@ impl<'g> MrAccess<'g> {
                 desc.check_rights(self.pd, key, rights)
             }
             (MrKind::Window(_), None) => Err(AccessError::NoRight),
-        }
+        }?;
+        Ok(found)
     }
 
     /// Executes an atomic operation of the peer on the word at `addr` and returns its previous

@@ -75,8 +75,8 @@ impl MrAccess<'_> {
         rights: Access,
         from: Option<u64>,
     ) -> Result<Flushed, AccessError> {
-        self.check_all(key, rights)?;
-        let found = self.find(key)?;
+        // Of one look-up with the access: a verb may replace the layout at any time.
+        let found = self.find_all(key, rights)?;
         let Some(layout) = &found.layout else {
             return Err(AccessError::NoRight);
         };
