@@ -155,6 +155,27 @@ def test_by_reference_page_fault(names):
         assert ctypes.string_at(area.addr, SIZE) == bytes(SIZE), "data of the stopped queue pair was received"
 
 
+def test_by_reference_read_withdrawn(names):
+    """As above, with a responder whose queue pair goes on without the right to READ."""
+    a, b = pair(names, size=SIZE, sges=2)
+    transfer(a, b, 1)
+    area = Area(-(-SIZE // PAGE) * PAGE, anonymous=True)
+    fd = provide(area)
+    mr = MR(a.pd, SIZE, ON_DEMAND, address=area.addr)
+    b.mr.write(b"\x11" * SIZE, SIZE)
+    gone = total("reference_gone")
+    a.post(e.IBV_WR_RDMA_READ, SGE(area.addr, SIZE, mr.lkey), remote=(b.mr.buf, b.mr.rkey))
+    assert select.select([fd], [], [], 10)[0], "no page fault"
+    rights = QPAttr(qp_state=e.IBV_QPS_RTS)
+    rights.qp_access_flags = e.IBV_ACCESS_REMOTE_WRITE
+    b.qp.modify(rights, e.IBV_QP_STATE | e.IBV_QP_ACCESS_FLAGS)
+    b.mr.write(b"\x22" * SIZE, SIZE)
+    os.close(fd)
+    assert grows("reference_gone", gone), "the packet did not wait"
+    a.complete(e.IBV_WC_REM_ACCESS_ERR)
+    assert ctypes.string_at(area.addr, SIZE) == bytes(SIZE), "data was read without the right"
+
+
 def test_by_reference_behind_others(names):
     """A request whose packets are by reference waits at the receiver, while two before it complete whose packets are not: none is dropped."""
     a, b = pair(names, size=SIZE, sges=8)

@@ -289,6 +289,10 @@ impl QpCtx {
             .into_iter()
             .filter(|(flag, _)| flags & flag != 0)
             .fold(0, |all, (_, placement)| all | placement);
+            if !attrs.remote_read {
+                // Of responses sent by reference the peer may not have copied the payload yet.
+                self.offers.withdraw_regions(&mut inner.offered);
+            }
         }
         if let Some(qkey) = change.qkey() {
             attrs.qkey = QKey(qkey);
