@@ -227,14 +227,14 @@ impl QpCtx {
                 }
                 None => None,
             };
-            self.enter(&rcu, inner, current, next);
             if next == QpState::Err || (next == QpState::Reset && current != QpState::Reset) {
                 tied_mrs = inner.tied_mrs.take();
-                // Before the consumer is notified of flushed requests.
+                // Before requests are flushed: a process sees their completions at once.
                 if let Some(tied_mrs) = &tied_mrs {
                     tied_mrs.revoke();
                 }
             }
+            self.enter(&rcu, inner, current, next);
             self.unlock_and_notify(&rcu, guard, Origin::Verb);
         }
         drop(old_flow);
