@@ -172,7 +172,7 @@ pub(crate) struct QpInner {
     pub(crate) extent: usize,
     pub(crate) paging: paging::Paging,
     pub(crate) kept: kept::KeptPackets,
-    /// Regions that end with it.
+    /// Regions that end with it; revoked if it has failed.
     tied_mrs: Option<Arc<TiedMrs>>,
     /// The counter the QP is bound to.
     counter: Option<Arc<Counters>>,
@@ -291,8 +291,9 @@ impl QpCtx {
     #[must_use]
     fn unlock(mut inner: SpinLockBhGuard<'_, QpInner>) -> PendingNotify {
         if inner.engine.state() == State::Err {
-            if let Some(tied_mrs) = inner.tied_mrs.take() {
-                tied_mrs.revoke_and_release_later();
+            // They stay there: the verb that ends the QP waits until their memory is released.
+            if let Some(tied_mrs) = &inner.tied_mrs {
+                TiedMrs::revoke_and_release_later(tied_mrs);
             }
             if !inner.kept.is_empty() {
                 // No packet will follow them: they would occupy memory that the device has for all

@@ -168,7 +168,8 @@ struct rxe_rs_mr_state {
  * and when the process exits. From then on its keys grant no access through any queue pair or
  * window: accesses complete with a remote access error or a local protection error. The memory is
  * unpinned without a further call: when the verb returns that ended the queue pair, or by a work
- * item if the queue pair failed by itself.
+ * item if the queue pair failed by itself, at the latest when a verb returns that resets or
+ * destroys it.
  *
  * The region exists until it is deregistered (ibv_dereg_mr(), which succeeds if no window is
  * bound), and no other region gets its keys before. All other calls for it fail with ENOENT. Any

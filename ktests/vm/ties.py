@@ -366,6 +366,19 @@ def test_disconnected(names):
 @case(timeout=120, cpus=2)
 def test_deregistered_while_released(names):
     """A region is deregistered while a work item releases it, because its queue pair has failed: it is unpinned when the call returns."""
+    ended_while_released(names, lambda end, mr: mr.close())
+
+
+@case(timeout=120, cpus=2)
+def test_reset_while_released(names):
+    """The queue pair is reset meanwhile: the region is unpinned when the call returns."""
+    def reset(end, mr):
+        end.qp.modify(QPAttr(qp_state=e.IBV_QPS_RESET), e.IBV_QP_STATE)
+
+    ended_while_released(names, reset)
+
+
+def ended_while_released(names, end_it):
     a, b = pair(names)
     size = 256 << 20
     buffer = page_buffer(size // PAGE)
@@ -389,5 +402,6 @@ def test_deregistered_while_released(names):
         # It begins then or a little later.
         for _ in range(5000 * n):
             pass
-        mr.close()
+        end_it(b, mr)
         assert pinned() == before, f"{pinned() - before} bytes still pinned"
+        mr.close()

@@ -5,7 +5,7 @@
 //! A queue pair fails in softirq, where memory cannot be unpinned. Its regions are therefore
 //! revoked in two steps: first a flag is set that each of their layouts refers to, after which they
 //! grant no access; then the memory is released in process context, by the verb that ended the
-//! queue pair or by a work item.
+//! queue pair, or by a work item, for which a verb that ends the queue pair later waits.
 
 use super::{
     MrCtx,
@@ -50,6 +50,9 @@ pub(crate) struct TiedMrs {
     /// Those that still have memory. Each knows its index here.
     #[pin]
     regions: Mutex<KVVec<Arc<MrCtx>>>,
+    /// Held while their memory is released.
+    #[pin]
+    releasing: Mutex<()>,
     #[pin]
     work: Work<TiedMrs>,
 }
@@ -77,6 +80,7 @@ impl TiedMrs {
             dev: dev.clone(),
             revoked: Atomic::new(false),
             regions <- new_mutex!(KVVec::new(), "TiedMrs::regions"),
+            releasing <- new_mutex!((), "TiedMrs::releasing"),
             work <- new_work!("TiedMrs::work"),
         });
         Arc::pin_init(init, GFP_KERNEL_ACCOUNT)
@@ -101,24 +105,29 @@ impl TiedMrs {
         self.revoked.store(true, Release);
     }
 
-    /// As [`revoke`](Self::revoke), and queues a work item that releases the memory.
+    /// As [`revoke`](Self::revoke), and queues a work item that releases the memory; does nothing
+    /// if the regions have been revoked.
     ///
     /// # Context
     ///
-    /// Any context.
-    pub(crate) fn revoke_and_release_later(self: Arc<Self>) {
-        self.revoke();
-        // It is not queued yet: this is called once.
-        let dev = self.dev.clone();
-        let _ = dev.demux.queues.local.enqueue(self);
+    /// Any context, with the queue pair locked.
+    pub(crate) fn revoke_and_release_later(this: &Arc<Self>) {
+        if this.is_revoked() {
+            return;
+        }
+        this.revoke();
+        // It is not queued yet: only the first call gets here.
+        let _ = this.dev.demux.queues.local.enqueue(this.clone());
     }
 
-    /// Releases the memory of all regions, after [`revoke`](Self::revoke).
+    /// Releases the memory of all regions, after [`revoke`](Self::revoke). If another task does so
+    /// already, waits for that.
     ///
     /// # Context
     ///
     /// Process context; sleeps.
     pub(crate) fn release_memory(&self) {
+        let _releasing = self.releasing.lock();
         while let Some(region) = self.pop() {
             if let MrKind::VerbsMr(verbs_mr) = &region.kind {
                 verbs_mr.release_revoked();
