@@ -153,7 +153,7 @@ impl Responder {
     pub(super) fn advance(&mut self, count: u32) {
         self.epsn = self.epsn.wrapping_add(count);
         self.extended_psn = self.extended_psn.wrapping_add(count.into());
-        self.kept.advance(count);
+        self.kept.advance(count, self.epsn);
     }
 
     /// Sets the expected PSN.

@@ -49,11 +49,18 @@ impl KeptRequests {
         self.asked = None;
     }
 
-    /// The expected packet, or `count` of them, have been executed.
+    /// The expected packet, or `count` of them, have been executed; now `expected` is the next.
     #[inline]
-    pub(in crate::engine) fn advance(&mut self, count: u32) {
+    pub(in crate::engine) fn advance(&mut self, count: u32, expected: Psn) {
         if self.bits != 0 {
             self.bits = self.bits.checked_shr(count).unwrap_or(0);
+        }
+        // After half of all PSNs it would seem to be ahead again.
+        if self
+            .asked
+            .is_some_and(|(until, _)| !expected.is_before(until))
+        {
+            self.asked = None;
         }
     }
 
@@ -240,21 +247,21 @@ mod tests {
         };
         assert_eq!(kept.missing(), two);
         assert!(!kept.take_expected());
-        kept.advance(1);
+        kept.advance(1, psn(1));
         assert!(!kept.take_expected());
-        kept.advance(1);
+        kept.advance(1, psn(2));
         for n in [2, 3] {
             assert!(kept.take_expected(), "{n}");
             // It is taken once.
             assert!(!kept.take_expected(), "{n}");
             kept.learn(Mark::new(5, true));
-            kept.advance(1);
+            kept.advance(1, psn(n + 1));
         }
         assert!(kept.has_new_gap(psn(4)));
         kept.on_asked(psn(4), 1);
         assert!(!kept.has_new_gap(psn(4)));
         // A READ takes many PSNs.
-        kept.advance(1 << 22);
+        kept.advance(1 << 22, psn(4 + (1 << 22)));
         assert!(kept.is_empty());
     }
 
@@ -273,7 +280,7 @@ mod tests {
         assert!(!kept.take_expected());
         kept.learn(Mark::new(5, true));
         assert!(toggle(&kept));
-        kept.advance(1);
+        kept.advance(1, psn(1));
         assert!(kept.take_expected());
         kept.learn(Mark::new(5, false));
         assert!(toggle(&kept));
@@ -300,5 +307,23 @@ mod tests {
         assert!(!kept.asks(psn(0), new));
         kept.clear();
         assert!(kept.asks(psn(0), new));
+    }
+
+    /// A gap is a new one although half of all PSNs were used since the last one.
+    #[test]
+    fn next_gap_is_half_of_all_psns_later() {
+        let mut kept = KeptRequests::new();
+        let mark = Mark::new(5, false);
+        kept.learn(mark);
+        kept.on_asked(psn(0), 2);
+        for n in 1..=2 {
+            kept.advance(1, psn(n));
+        }
+        for n in [1 << 21, 1 << 22, (1 << 23) + 2, (1 << 23) + (1 << 22)] {
+            kept.advance(1 << 21, psn(n));
+            kept.insert(1);
+            assert!(kept.has_new_gap(psn(n)), "{n}");
+            assert!(kept.asks(psn(n), mark), "{n}");
+        }
     }
 }
