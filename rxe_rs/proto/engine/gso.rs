@@ -19,6 +19,7 @@
 //! are missing, and the same batch would be retransmitted until the retries are exhausted. UD and
 //! UC have no acknowledgements and no fallback.
 
+use super::requester::MAX_PSN_SPAN;
 use crate::ids::Psn;
 use crate::time::Instant;
 
@@ -93,6 +94,9 @@ impl BatchTracker {
             self.on_sent_single(psn);
             return false;
         }
+        if self.single_before.is_some_and(|end| is_long_past(end, psn)) {
+            self.single_before = None;
+        }
         match self.second {
             Some(second) if second == psn && index != 1 => self.second = None,
             None if index == 1 => {
@@ -114,6 +118,12 @@ impl BatchTracker {
             self.single_before = Some(psn.next());
         }
     }
+}
+
+/// True if no packet before `end` is in flight any more when `psn` is sent. After half of all PSNs
+/// `end` would seem to be ahead again.
+fn is_long_past(end: Psn, psn: Psn) -> bool {
+    u32::try_from(psn.delta(end)).is_ok_and(|passed| passed >= MAX_PSN_SPAN)
 }
 
 impl GsoPolicy {
@@ -379,6 +389,24 @@ mod tests {
         state.on_acknowledged(Psn::new(3));
         state.on_request(Psn::new(4), 1);
         assert!(state.on_go_back(BEGIN, Psn::new(4)));
+    }
+
+    /// A batch is tracked although half of all PSNs were sent singly before it.
+    #[test]
+    fn singly_for_half_of_all_psns() {
+        let mut state = GsoPolicy::new();
+        assert!(!state.on_timeout(BEGIN, Psn::new(1)));
+        assert!(!state.is_allowed(BEGIN));
+        state.on_request(Psn::new(1), 0);
+        state.on_acknowledged(Psn::new(2));
+        assert!(state.is_allowed(BEGIN));
+        for n in 0..5 {
+            state.on_request(Psn::new(2 + (n << 21)), 0);
+        }
+        let psn = Psn::new(3 + (1 << 23));
+        state.on_request(psn, 1);
+        state.on_go_back(BEGIN, psn);
+        assert_eq!(state.score, SCORE_LOST);
     }
 
     /// New requests of the peer show that it has received earlier responses.
