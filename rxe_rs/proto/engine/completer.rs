@@ -128,7 +128,7 @@ impl Qp {
             Syndrome::RnrNak { timer } => {
                 backend.count(Count::RnrNakReceived);
                 // An RNR NAK for a packet not retransmitted since the previous one is a duplicate.
-                let new = self.req.rnr_until.is_none() && psn.is_before(self.req.psn);
+                let new = self.req.rnr_until.is_none() && self.req.rnr_psn != Some(psn);
                 let mut from = psn;
                 if self.acknowledge(now, psn, backend) == Acked::ResponseMissing {
                     if new {
@@ -155,6 +155,7 @@ impl Qp {
                     self.req.rnr_retries = self.req.rnr_retries.saturating_sub(1);
                 }
                 self.move_cursor(from, backend);
+                self.req.rnr_psn = Some(psn);
                 self.req.deadline = None;
                 self.req.prober.on_retransmit(now);
                 self.req.prober.rearm(now, false);

@@ -57,6 +57,8 @@ pub(super) struct Requester {
     pub(super) deadline: Option<Instant>,
     /// Expiry of the RNR NAK timer.
     pub(super) rnr_until: Option<Instant>,
+    /// PSN of the last RNR NAK, until the packet is sent again.
+    pub(super) rnr_psn: Option<Psn>,
     /// When the first RNR NAK since the last progress arrived.
     pub(super) rnr_since: Option<Instant>,
     /// READ and ATOMIC requests outstanding.
@@ -154,6 +156,7 @@ impl Requester {
             rnr_retries: 0,
             deadline: None,
             rnr_until: None,
+            rnr_psn: None,
             rnr_since: None,
             rd_atomic_outstanding: 0,
             since_ack_req: 0,
@@ -198,6 +201,7 @@ impl Requester {
         self.rd_atomic_outstanding = 0;
         self.deadline = None;
         self.rnr_until = None;
+        self.rnr_psn = None;
         self.rnr_since = None;
         self.implied_nak_psn = None;
         self.latest_ahead = None;
@@ -561,6 +565,10 @@ impl Qp {
         match result {
             Ok(()) => {
                 if self.service == Service::Rc {
+                    let req = &mut self.req;
+                    if req.rnr_psn.is_some_and(|psn| psn.is_before(req.psn)) {
+                        req.rnr_psn = None;
+                    }
                     if self.req.deadline.is_none() {
                         self.req.deadline = ack_deadline(now, &self.attrs);
                     }

@@ -526,6 +526,42 @@ fn statuses_of_refused_requests() {
     }
 }
 
+/// An RNR NAK for a packet that is to be repeated, and one for a packet behind it: neither is sent
+/// before the time that the NAK demands.
+#[test]
+fn rnr_nak_before_a_repetition() {
+    /// The time that timer 20 stands for, 10.24 ms.
+    const WAIT: u64 = 10_240_000;
+    for refused in 0..2 {
+        let mut pair = pair();
+        let psn = pair.qps[0].sq_psn().wrapping_add(refused);
+        for id in 0..2 {
+            pair.post(0, wr(SendOp::Send, id, 100), 0);
+        }
+        // The timer has expired, and nothing has been sent since.
+        while pair.hosts[0].counts[Count::Timeout] == 0 {
+            pair.transmit(0);
+            pair.drop_in_flight();
+            assert!(pair.step());
+        }
+        let bth = Bth::new(Opcode::RC_ACKNOWLEDGE, Qpn::new(0x11), psn);
+        let aeth = Aeth::new(Syndrome::RnrNak { timer: 20 }, Msn::new(refused));
+        pair.inject(0, Headers::new(bth).aeth(aeth), &[]);
+        let resume = pair.now + WAIT;
+        while pair.packets_in_flight().count() == 0 {
+            assert!(pair.step(), "{refused}");
+            pair.transmit(0);
+        }
+        assert!(pair.now >= resume, "{refused}: {:?} {resume:?}", pair.now);
+        if refused == 0 {
+            post_receives(&mut pair, 1, 2);
+            pair.run(SECOND);
+            let done = [0, 1].map(|id| (id, WcStatus::Success));
+            assert_eq!(pair.statuses(0), done);
+        }
+    }
+}
+
 /// The congestion bits of a packet other than a CNP change nothing.
 #[test]
 fn congestion_bits_of_requests() {
