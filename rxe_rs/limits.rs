@@ -9,8 +9,9 @@ use rxe_kapi::{
 /// Most queue pairs, and most completion queues, of a device.
 pub(crate) const MAX_QUEUES: u32 = 1 << 20;
 
-/// Most outstanding requests of a send queue or of a receive queue.
-pub(crate) const MAX_WR: u32 = 1 << 14;
+/// Most outstanding requests of a send queue or of a receive queue: a power of two less the entry
+/// of a ring that stays empty, so that no queue is granted more than may be requested.
+pub(crate) const MAX_WR: u32 = (1 << 15) - 1;
 
 /// Most entries of a scatter/gather list, of sends and of receives.
 pub(crate) const MAX_SGE: usize = 32;

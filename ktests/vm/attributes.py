@@ -182,6 +182,32 @@ def test_out_of_range(names):
     assert not wrong, "\n".join(wrong)
 
 
+def test_granted(names):
+    """No size that is granted is above the limit of the device, and each can be requested: ibv_create_qp stores the sizes of the new queue pair
+    in the structure that it was called with, from which programs create the next one."""
+    device = Device(names[0], int(names[1]))
+    limits = device.limits
+    bounds = {"max_send_wr": limits.max_qp_wr, "max_recv_wr": limits.max_qp_wr, "max_send_sge": limits.max_sge, "max_recv_sge": limits.max_sge}
+    for wanted in ({}, {"max_send_wr": 100, "max_recv_wr": 100, "max_inline_data": 100}, bounds):
+        own = device.qp(**wanted)
+        cap = own.query(e.IBV_QP_CAP)[1].cap
+        granted = {name: getattr(cap, name) for name in (*bounds, "max_inline_data")}
+        print(wanted, granted, sep="\n    ")
+        assert all(granted[name] >= size for name, size in wanted.items()), granted
+        assert all(granted[name] <= size for name, size in bounds.items()), (granted, bounds)
+        own.close()
+        own = device.qp(**granted)
+        cap = own.query(e.IBV_QP_CAP)[1].cap
+        assert granted == {name: getattr(cap, name) for name in granted}, (granted, cap)
+        own.close()
+    for wanted in (1, 100, limits.max_srq_wr):
+        granted = device.srq(wanted).query().max_wr
+        assert wanted <= granted <= limits.max_srq_wr and device.srq(granted).query().max_wr == granted, (wanted, granted)
+    for wanted in (1, 100, limits.max_cqe):
+        granted = CQ(device.ctx, wanted, None, None, 0).cqe
+        assert wanted <= granted <= limits.max_cqe and CQ(device.ctx, granted, None, None, 0).cqe == granted, (wanted, granted)
+
+
 def test_mapping(names):
     """Memory that no ring has cannot be mapped."""
     ctx = Context(name=names[0])

@@ -302,7 +302,7 @@ impl QpCtx {
             (entries, entries - 1)
         } else {
             let slots = cap.max_send_wr.max(1).next_power_of_two();
-            (slots, slots)
+            (slots, slots.min(MAX_WR))
         };
         let rq = ring_entries(cap.max_recv_wr)?;
         let granted = QpCap {
