@@ -208,6 +208,12 @@ def test_granted(names):
         assert wanted <= granted <= limits.max_cqe and CQ(device.ctx, granted, None, None, 0).cqe == granted, (wanted, granted)
 
 
+def test_ip_based_gids(names):
+    """The port says that its GIDs are IP addresses, as those of adapters for RoCE v2 do (IB_UVERBS_PCF_IP_BASED_GIDS)."""
+    flags = Context(name=names[0]).query_port(1).port_cap_flags
+    assert flags & 1 << 26 and flags & 1 << 16, f"{flags:#x}"
+
+
 def test_mapping(names):
     """Memory that no ring has cannot be mapped."""
     ctx = Context(name=names[0])

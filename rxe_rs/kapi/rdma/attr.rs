@@ -199,6 +199,8 @@ impl PortAttr {
         to.phys_mtu = self.phys_mtu;
         to.gid_tbl_len = c_int::try_from(self.gid_tbl_len).unwrap_or(c_int::MAX);
         to.port_cap_flags = bindings::ib_port_capability_mask_bits_IB_PORT_CM_SUP;
+        // All GIDs of RoCE v2 are IP addresses.
+        to.set_ip_gids(1);
         to.max_msg_sz = self.max_msg_sz;
         to.bad_pkey_cntr = self.bad_pkey_cntr;
         to.qkey_viol_cntr = self.qkey_viol_cntr;
