@@ -6,7 +6,7 @@ import struct
 import subprocess
 import threading
 import time
-from socket import AF_NETLINK, SOCK_RAW, socket
+from socket import AF_NETLINK, SOCK_RAW, if_nametoindex, socket
 
 from lib import host
 from lib.ends import soon
@@ -95,8 +95,7 @@ def test_netdev_moved(names):
                 for name in others:
                     host.shell("ip netns exec $1 rdma link add $1 type $(link_type a) netdev e0", name)
                 ip("link", "add", "d0", "up", "type", "dummy")
-                with open("/sys/class/net/d0/ifindex", encoding="ascii") as file:
-                    index = int(file.read())
+                index = if_nametoindex("d0")
                 deletes = [Request(Netlink.DELLINK, INDEX=index_of(name)) for name in others]
                 add = new_link(LINKS[0])
                 for delete in deletes:
@@ -114,6 +113,6 @@ def test_netdev_moved(names):
                 ip("-n", others[0], "link", "del", "d0")
     finally:
         for name in others:
-            host.shell("ip netns del $1; ! [ -e /sys/class/infiniband/rxe_d1 ] || rdma link del rxe_d1", name)
+            host.shell("ip netns del $1; ! [ -e /sys/class/infiniband/$2 ] || rdma link del $2", name, LINKS[0])
         soon(lambda: not any(map(has_link, LINKS)))
     print(f"{overtaken} requests ended after the move")
