@@ -119,10 +119,9 @@ impl WindowCtx {
             // First, so that the region has the rights for which it is checked as long as the
             // window is bound: re-registration refuses a region with windows. The window would
             // otherwise keep rights that the region, and how its pages are pinned, lost in between.
-            let bound = match region {
-                Some(region) => Some(BoundRegion::new(region).ok_or(LocalOpFault)?),
-                None => None,
-            };
+            let bound = region
+                .map(|region| BoundRegion::new(region).ok_or(LocalOpFault))
+                .transpose()?;
             let window = check(binding.as_ref())?;
             *binding = match (window, bound) {
                 (None, _) => None,
