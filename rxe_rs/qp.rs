@@ -290,16 +290,10 @@ impl QpCtx {
     #[inline]
     #[must_use]
     fn unlock(mut inner: SpinLockBhGuard<'_, QpInner>) -> PendingNotify {
-        if inner.engine.state() == State::Err {
-            // They stay there: the verb that ends the QP waits until their memory is released.
-            if let Some(tied_mrs) = &inner.tied_mrs {
-                TiedMrs::revoke_and_release_later(tied_mrs);
-            }
-            if !inner.kept.is_empty() {
-                // No packet will follow them: they would occupy memory that the device has for all
-                // of its QPs until the consumer resets or destroys this one.
-                inner.kept.clear();
-            }
+        if inner.engine.state() == State::Err && !inner.kept.is_empty() {
+            // No packet will follow them: they would occupy memory that the device has for all of
+            // its QPs until the consumer resets or destroys this one.
+            inner.kept.clear();
         }
         core::mem::take(&mut inner.notify)
     }

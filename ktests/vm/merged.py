@@ -176,6 +176,26 @@ def test_by_reference_read_withdrawn(names):
     assert ctypes.string_at(area.addr, SIZE) == bytes(SIZE), "data was read without the right"
 
 
+def test_by_reference_read_failed_responder(names):
+    """As above, with a responder whose queue pair fails by itself: its consumer may use the memory again when it sees that."""
+    a, b = pair(names, size=SIZE, sges=2, retries=1, timeout=12)
+    transfer(a, b, 1)
+    area = Area(-(-SIZE // PAGE) * PAGE, anonymous=True)
+    fd = provide(area)
+    mr = MR(a.pd, SIZE, ON_DEMAND, address=area.addr)
+    b.mr.write(b"\x11" * SIZE, SIZE)
+    gone = total("reference_gone")
+    a.post(e.IBV_WR_RDMA_READ, SGE(area.addr, SIZE, mr.lkey), remote=(b.mr.buf, b.mr.rkey))
+    assert select.select([fd], [], [], 10)[0], "no page fault"
+    b.post(e.IBV_WR_SEND, SGE(b.mr.buf, 8, 0))
+    b.complete(e.IBV_WC_LOC_PROT_ERR)
+    b.mr.write(b"\x22" * SIZE, SIZE)
+    os.close(fd)
+    assert grows("reference_gone", gone), "the packet did not wait"
+    a.complete(e.IBV_WC_RETRY_EXC_ERR)
+    assert ctypes.string_at(area.addr, SIZE) == bytes(SIZE), "data that was stored after the failure was read"
+
+
 def test_by_reference_behind_others(names):
     """A request whose packets are by reference waits at the receiver, while two before it complete whose packets are not: none is dropped."""
     a, b = pair(names, size=SIZE, sges=8)

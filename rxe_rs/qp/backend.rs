@@ -29,7 +29,8 @@ use crate::{
         remote_fault,
         CopyFault,
         Invalidation,
-        MrAccess, //
+        MrAccess,
+        TiedMrs, //
     },
     queue::{
         for_each_span,
@@ -95,10 +96,13 @@ pub(crate) struct QpBackend<'a, 'g> {
     responses: &'a mut Responses,
     notify: &'a mut PendingNotify,
     offered: &'a mut Offered,
+    tied_mrs: Option<&'a Arc<TiedMrs>>,
     /// Number of the peer of a connected QP.
     peer: Qpn,
     pkey_index: u16,
     bound: Option<&'a Counters>,
+    /// The packet that the engine handles has been stored meanwhile.
+    pub(super) stored: bool,
 }
 
 impl QpInner {
@@ -117,9 +121,11 @@ impl QpInner {
             responses: &mut self.responses,
             notify: &mut self.notify,
             offered: &mut self.offered,
+            tied_mrs: self.tied_mrs.as_ref(),
             peer: self.engine.attrs.dest_qpn,
             pkey_index: self.pkey_index,
             bound: self.counter.as_deref(),
+            stored: false,
         };
         (&mut self.engine, backend, self.flow.as_ref())
     }
@@ -157,7 +163,7 @@ impl QpBackend<'_, '_> {
                     length: u32::try_from(len).ok()?,
                     lkey: key.0,
                 }];
-                peer.with_regions(rcu, self.ctx.qpn, |mrs| {
+                peer.with_regions(rcu, self.ctx.qpn, self.stored, |mrs| {
                     f(&PeerPayload {
                         list: &list,
                         offset: 0,
@@ -450,6 +456,14 @@ impl Backend for QpBackend<'_, '_> {
             _ => return,
         };
         self.dev().handle.suspect(self.ctx.qpn, suspect);
+    }
+
+    fn entering_error(&mut self) {
+        // They stay in the list: the verb that ends the QP waits until their memory is released.
+        if let Some(tied_mrs) = self.tied_mrs {
+            TiedMrs::revoke_and_release_later(tied_mrs);
+        }
+        self.ctx.offers.note_failure();
     }
 }
 

@@ -9,7 +9,9 @@
 //!
 //! A request is withdrawn before it completes, and all is withdrawn before the consumer has stopped
 //! the QP: the lock of the slot or of the regions, which the peer holds while it copies, lets the
-//! sender wait until no copy is in progress.
+//! sender wait until no copy is in progress. When the QP fails by itself, the peer may still copy
+//! for READ responses that are on their way, as they come before the NAK that tells of the failure,
+//! but not for those that it has stored, for example until a page fault of its own is resolved.
 
 use super::{
     stored::FLAGS,
@@ -96,6 +98,8 @@ impl Table {
 struct Regions {
     /// Number of the QP that may copy, if one may.
     peer: Option<u32>,
+    /// The QP has failed: its consumer may use the memory again.
+    failed: bool,
     /// Where it has last used memory.
     hint: usize,
 }
@@ -129,6 +133,7 @@ impl Offers {
     pub(super) fn new() -> impl PinInit<Self> {
         let regions = Regions {
             peer: None,
+            failed: false,
             hint: 0,
         };
         pin_init!(Self {
@@ -219,7 +224,18 @@ impl Offers {
         }
     }
 
-    /// Withdraws all requests, and the regions.
+    /// Withdraws the regions from packets that the peer has stored: none is being copied from for
+    /// one of them on return.
+    ///
+    /// # Context
+    ///
+    /// With the QP locked.
+    #[cold]
+    pub(super) fn note_failure(&self) {
+        self.regions.lock().failed = true;
+    }
+
+    /// Withdraws all requests, and the regions. The QP can be used again.
     ///
     /// # Context
     ///
@@ -228,6 +244,7 @@ impl Offers {
         let end = offered.requests.end();
         self.withdraw(offered, end);
         self.withdraw_regions(offered);
+        self.regions.lock().failed = false;
     }
 }
 
@@ -256,7 +273,8 @@ impl QpCtx {
     }
 
     /// Calls `copy` with access to the memory of this QP, if its regions are on offer to the QP
-    /// numbered `peer`. The consumer cannot stop the QP meanwhile. `None` if they are not on offer.
+    /// numbered `peer`; if the packet has been `stored` there, only unless this QP has failed. The
+    /// consumer cannot stop the QP meanwhile. `None` if they are not on offer.
     ///
     /// # Context
     ///
@@ -265,10 +283,11 @@ impl QpCtx {
         &self,
         guard: &rcu::Guard,
         peer: u32,
+        stored: bool,
         copy: impl FnOnce(&MrAccess<'_>) -> R,
     ) -> Option<R> {
         let mut regions = self.offers.regions.lock();
-        if regions.peer != Some(peer) {
+        if regions.peer != Some(peer) || (stored && regions.failed) {
             return None;
         }
         let mrs = self.mr_access_from(guard, regions.hint);

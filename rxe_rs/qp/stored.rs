@@ -2,6 +2,7 @@
 //! Received packets that a QP passes to its engine later: deferred ones (`paging`), and those ahead
 //! of the expected one (`kept`).
 
+use super::backend::QpBackend;
 use crate::device::backlog::{
     Backlog,
     BacklogCharge, //
@@ -18,10 +19,7 @@ use rxe_kapi::net::skb::{
 };
 use rxe_proto::{
     engine::{
-        backend::{
-            Backend,
-            Handled, //
-        },
+        backend::Handled,
         same_host::HostTag,
         wc::NetworkType,
         Qp as Engine,
@@ -186,8 +184,9 @@ impl StoredPacket {
         &self,
         engine: &mut Engine,
         now: Instant,
-        backend: &mut impl Backend,
+        backend: &mut QpBackend<'_, '_>,
     ) -> Handled {
+        backend.stored = true;
         match &self.contents {
             Contents::Copy(bytes) => {
                 self.pass(bytes, &Payload::from_slice(bytes), engine, now, backend)
@@ -210,7 +209,7 @@ impl StoredPacket {
         all: &Payload<'_>,
         engine: &mut Engine,
         now: Instant,
-        backend: &mut impl Backend,
+        backend: &mut QpBackend<'_, '_>,
     ) -> Handled {
         let Ok(packet) = Packet::parse(head, self.len) else {
             // It was parsed before it was stored.

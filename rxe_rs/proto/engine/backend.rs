@@ -381,6 +381,10 @@ pub trait Backend: SendQueue + RecvQueue + RemoteMemory + Completions {
 
     /// Increments a counter.
     fn count(&mut self, what: Count);
+
+    /// The QP enters ERR. Called before the first completion that shows this to the consumer, once
+    /// or more often.
+    fn entering_error(&mut self);
 }
 
 /// Destination of a packet.

@@ -263,6 +263,7 @@ impl Qp {
     }
 
     fn fail_receive(&mut self, wr_id: u64, status: WcStatus, backend: &mut impl Backend) {
+        backend.entering_error();
         backend.complete_recv(&Wc::recv_error(wr_id, status, self.attrs.qpn.get()));
         self.enter_error(backend);
     }

@@ -628,6 +628,7 @@ impl Qp {
     /// Moves the QP to ERR and flushes both queues (IBTA 9.9.2.4.2). Pending responses, among them
     /// the NAK for the error, are still sent if `Responder::closing` is set.
     pub(super) fn enter_error(&mut self, backend: &mut impl Backend) {
+        backend.entering_error();
         // Raised once, even if ERR is entered again (IBTA 11.6.3).
         self.events.last_wqe |= self.uses_srq && self.state != State::Err;
         self.state = State::Err;

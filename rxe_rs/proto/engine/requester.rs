@@ -660,6 +660,7 @@ impl Qp {
         status: WcStatus,
         backend: &mut impl Backend,
     ) {
+        backend.entering_error();
         self.complete_oldest(wqe, status, backend);
         self.resp.stop();
         self.enter_error(backend);

@@ -242,6 +242,7 @@ impl Qp {
                     NakCode::InvalidRequest => backend.count(Count::RemoteInvalidRequest),
                     _ => {}
                 }
+                backend.entering_error();
                 if let Some(wr) = self.resp.recv.take() {
                     let wc = Wc::recv_error(wr.wr_id, status, self.attrs.qpn.get());
                     backend.complete_recv(&wc);

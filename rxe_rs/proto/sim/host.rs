@@ -87,6 +87,8 @@ pub struct Host {
     current: Option<RecvBuf>,
     pub sent: Vec<Wc>,
     pub received: Vec<(Wc, RecvBuf)>,
+    /// Number of completions when the queue pair first entered ERR.
+    pub completions_before_error: Option<usize>,
     pub counts: Counts,
     /// Number of remote accesses to refuse (0: none).
     pub no_access: bool,
@@ -484,5 +486,10 @@ impl Backend for Host {
 
     fn count(&mut self, what: Count) {
         self.counts.0[what.index()] += 1;
+    }
+
+    fn entering_error(&mut self) {
+        let completions = self.sent.len() + self.received.len();
+        self.completions_before_error.get_or_insert(completions);
     }
 }

@@ -104,6 +104,54 @@ fn failure_without_a_completion() {
     assert!(fresh.take_events().is_empty());
 }
 
+/// The driver learns that a QP enters ERR before its consumer can: no completion that reports a
+/// failure comes earlier.
+#[test]
+fn error_is_announced_before_completions() {
+    let check = |pair: &Pair, side: usize| {
+        let host = &pair.hosts[side];
+        assert_eq!(pair.qps[side].state(), State::Err);
+        let statuses = host
+            .sent
+            .iter()
+            .chain(host.received.iter().map(|(wc, _)| wc));
+        let good = statuses.filter(|wc| wc.status == WcStatus::Success).count();
+        assert!(host.sent.len() + host.received.len() > good);
+        assert_eq!(host.completions_before_error, Some(good));
+    };
+    // Refused by the sender itself, by the receiver whose buffer is too short, and by the consumer.
+    for (bad_local, length, by_consumer) in [(2, 100, false), (9, 10_001, false), (9, 100, true)] {
+        let mut pair = Pair::small(Service::Rc, 1, Link::PERFECT);
+        pair.hosts[0].bad_local.push(bad_local);
+        post_receives(&mut pair, 0, 0..2);
+        post_receives(&mut pair, 1, 0..4);
+        pair.post(0, wr(SendOp::Send, 0, 100), 0);
+        pair.post(0, wr(SendOp::Send, 1, length), 0);
+        pair.post(0, wr(SendOp::Send, 2, 100), 0);
+        if by_consumer {
+            pair.transmit_packets(0, 1);
+            let host = &mut pair.hosts[0];
+            pair.qps[0].set_state(State::Err, host);
+        }
+        pair.run(SECOND);
+        check(&pair, 0);
+        if length > 10_000 {
+            check(&pair, 1);
+        }
+    }
+    // No packet is an answer to this one.
+    let mut pair = Pair::small(Service::Uc, 1, Link::PERFECT);
+    let at = usize::MAX / 2;
+    pair.hosts[1].receives.push_back(RecvBuf {
+        wr_id: 0,
+        at,
+        len: 200,
+    });
+    pair.post(0, wr(SendOp::Send, 0, 100), 0);
+    pair.run(SECOND);
+    check(&pair, 1);
+}
+
 /// The send queue drained event is raised only if requested.
 #[test]
 fn sq_drained_event() {
