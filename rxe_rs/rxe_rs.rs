@@ -140,6 +140,7 @@ fn has_hardware_parent() -> bool {
 
 impl Link for RxeLink {
     fn new_link(&self, link: &NewLink<'_>) -> Result {
+        Exclusion::check()?;
         if link.netdev().is_vlan() {
             // The RDMA core adds the addresses of VLAN devices to the GID table of the link below
             // them.

@@ -41,6 +41,27 @@ static bool rxe_rs_other_module_loaded(void)
 }
 
 /**
+ * rxe_rs_exclusion_check() - refuse to work beside rdma_rxe
+ *
+ * The notifier is not called for a module whose loading has begun before it is registered, and
+ * whose kobject the kernel may not have added yet when rxe_rs_exclusion_start() looks for it. Two
+ * modules that are loaded at the same moment may therefore both be loaded. Neither is in danger as
+ * long as this one has no device.
+ *
+ * If rdma_rxe is loaded, the log contains that as the reason.
+ *
+ * Context: Process context. May sleep.
+ * Return: 0, -EBUSY if rdma_rxe is loaded.
+ */
+int rxe_rs_exclusion_check(void)
+{
+	if (IS_BUILTIN(CONFIG_RDMA_RXE) || !rxe_rs_other_module_loaded())
+		return 0;
+	pr_err("rxe_rs: rdma_rxe is loaded: unload it first (modprobe -r rdma_rxe)\n");
+	return -EBUSY;
+}
+
+/**
  * rxe_rs_exclusion_start() - keep rdma_rxe out of the kernel
  *
  * On success rdma_rxe cannot be loaded until rxe_rs_exclusion_stop() is called. Otherwise the log
@@ -65,12 +86,10 @@ int rxe_rs_exclusion_start(void)
 	if (err)
 		return err;
 	/* The notifier is not called for modules that are loaded already. */
-	if (rxe_rs_other_module_loaded()) {
+	err = rxe_rs_exclusion_check();
+	if (err)
 		unregister_module_notifier(&rxe_rs_module_notifier);
-		pr_err("rxe_rs: rdma_rxe is loaded: unload it first (modprobe -r rdma_rxe)\n");
-		return -EBUSY;
-	}
-	return 0;
+	return err;
 }
 
 /**

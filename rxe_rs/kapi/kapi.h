@@ -239,6 +239,7 @@ u64 rxe_rs_sg_extents(struct scatterlist *sg, u32 nents, struct rxe_rs_extent *t
 
 /* Mutual exclusion with rdma_rxe (exclusion.c). */
 int rxe_rs_exclusion_start(void);
+int rxe_rs_exclusion_check(void);
 void rxe_rs_exclusion_stop(void);
 
 #endif /* RXE_RS_KAPI_H */

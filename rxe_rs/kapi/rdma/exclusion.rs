@@ -30,6 +30,21 @@ impl Exclusion {
         to_result(unsafe { bindings::rxe_rs_exclusion_start() })?;
         Ok(Self(()))
     }
+
+    /// Checks again that the module `rdma_rxe` is not loaded: if both modules were loaded at the
+    /// same moment, [`new`](Self::new) may have missed it.
+    ///
+    /// # Context
+    ///
+    /// Process context; sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if it is loaded; the log says so.
+    pub fn check() -> Result {
+        // SAFETY: The function has no requirements but its context.
+        to_result(unsafe { bindings::rxe_rs_exclusion_check() })
+    }
 }
 
 impl Drop for Exclusion {
