@@ -129,6 +129,8 @@ class Device:
             ("no such P_Key", lambda: self.init(pkey_index=5), errno.EINVAL, "names no P_Key"),
             ("P_Key beyond the table", lambda: self.init(pkey_index=self.limits.max_pkeys), errno.EINVAL, "names no P_Key"),
             ("no such port", lambda: self.init(port_num=2), errno.EINVAL, None),
+            ("an access flag that does not exist", lambda: self.init(qp_access_flags=1 << 10), errno.EINVAL, "unknown bits in qp_access_flags"),
+            ("the last access flag", lambda: self.init(qp_access_flags=1 << 31), errno.EINVAL, "unknown bits in qp_access_flags"),
             ("a transition that skips states", self.skip_a_state, errno.EINVAL, "no such state change"),
             ("path MTU above the port's", lambda: self.ready_to_receive(path_mtu=e.IBV_MTU_4096), errno.EINVAL, "path_mtu above"),
             ("no such path MTU", lambda: self.ready_to_receive(path_mtu=77), errno.EINVAL, ""),

@@ -49,6 +49,7 @@ use rxe_proto::{
         QKey,
         Qpn, //
     },
+    table::region::Access,
     wire::{
         sport::source_port,
         Feth, //
@@ -73,6 +74,7 @@ impl QpCtx {
     /// Refuses values that the device does not support (IBTA 11.2.5.2).
     fn validate(&self, dev: &DeviceCtx, change: &QpChange<'_>) -> Result {
         let within = |value: Option<u8>, max: u8| value.is_none_or(|v| v <= max);
+        let known = |flags: Option<u32>| flags.is_none_or(|f| Access::from_bits(f).is_some());
         let limit = dev.link_mtu().bytes();
         let rules = [
             (
@@ -91,6 +93,10 @@ impl QpCtx {
                 c"min_rnr_timer above 31",
             ),
             (change.port().is_none_or(|p| p == 1), c"no such port"),
+            (
+                known(change.access_flags()),
+                c"unknown bits in qp_access_flags",
+            ),
             (
                 change.pkey_index().is_none_or(|i| dev.pkey_is_valid(i)),
                 c"pkey_index names no P_Key",

@@ -140,10 +140,10 @@ impl QpChange<'_> {
         }
     }
 
-    /// Remote rights, bits of `enum ib_access_flags`.
+    /// Remote rights, bits of `enum ib_access_flags`. A process may set any bit.
     pub fn access_flags(&self) -> Option<u32> {
         self.has(bindings::ib_qp_attr_mask_IB_QP_ACCESS_FLAGS)?;
-        u32::try_from(self.attr.qp_access_flags).ok()
+        Some(self.attr.qp_access_flags as u32)
     }
 
     /// Index into the P_Key table.
