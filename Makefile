@@ -11,6 +11,10 @@
 KERNEL ?=
 FLAVOUR ?= amd64
 SUITES ?=
+flavours := amd64 cloud-amd64 rt-amd64 arm64 cloud-arm64 arm64-16k
+ifneq ($(filter-out $(flavours),$(FLAVOUR)),)
+$(error FLAVOUR=$(FLAVOUR) is not supported; choose one of $(flavours) or leave it out)
+endif
 ifneq ($(filter-out amd64,$(FLAVOUR)),)
 override KERNEL := $(if $(KERNEL),$(KERNEL)-)$(FLAVOUR:%-amd64=%)
 endif
@@ -53,9 +57,9 @@ deb: module tools
 	@SIGN_KEY="$(SIGN_KEY)" SIGN_CERT="$(SIGN_CERT)" qemu/build-deb.sh $(if $(KDIR),-m out/kdir/rxe_rs.ko)
 
 # Makes the machine that rxe-ci boots, in out/ci/RELEASE/, and an archive of it (docs/ci.md); with UML=1 one for User Mode Linux.
-ifneq ($(findstring arm64,$(KERNEL)),)
+ifneq ($(findstring arm64,$(KERNEL))$(findstring cloud,$(KERNEL)),)
 ci-machine:
-	@echo "==> rxe-ci boots machines with amd64 only (docs/ci.md); take the flavour amd64 or rt-amd64" >&2
+	@echo "==> rxe-ci boots machines with the flavours amd64 and rt-amd64 only (docs/ci.md)" >&2
 	@exit 1
 else
 ci-machine: $(if $(UML),,module) tools

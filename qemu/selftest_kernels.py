@@ -349,6 +349,21 @@ class Names(unittest.TestCase):
                 self.assertEqual(done.stdout.strip(), name)
                 self.assertIn(name, (*kernel.NAMES, *kernel.FLAVOURS))
 
+    def make(self, *arguments):
+        done = subprocess.run(["make", "-s", "--no-print-directory", *arguments], cwd=HERE.parent, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              text=True)
+        self.assertNotEqual(done.returncode, 0)
+        return done.stdout
+
+    def test_unknown_flavour(self):
+        self.assertIn("FLAVOUR=bogus is not supported; choose one of amd64 cloud-amd64", self.make("module", "FLAVOUR=bogus", "KERNEL=7.3"))
+
+    def test_machines_of_rxe_ci(self):
+        for flavour in ("cloud-amd64", "arm64", "cloud-arm64", "arm64-16k"):
+            with self.subTest(flavour):
+                self.assertEqual(self.make("ci-machine", f"FLAVOUR={flavour}").splitlines()[0],
+                                 "==> rxe-ci boots machines with the flavours amd64 and rt-amd64 only (docs/ci.md)")
+
     def test_kernels_of_make_test_kernels(self):
         """It builds the module for all kernels but the main one, and tests it there."""
         text = (HERE / "test.sh").read_text()
