@@ -8,6 +8,7 @@ import errno
 import mmap
 import os
 import random
+import select
 import signal
 import struct
 import time
@@ -27,6 +28,7 @@ from lib.debug_messages import refusal_logged
 from lib.ends import ACCESS, End, pair, pattern, soon
 from lib.keys import ACCESS_, PD_, TRANS
 from lib.mcast import MULTICAST_QPN, attach, detach, gid_of
+from lib.memory import provide
 from lib.odp import (
     ON_DEMAND, FLUSH, INVOKE_WRITE, NO_FAULT, PAGE, PREFETCH, PREFETCH_WRITE, USER_END, Area, PageDropper, Side, advise, check, drop_pages, invoke,
     libc, ok, read, send, sides, write,
@@ -161,6 +163,44 @@ def test_unreliable(names):
                 b.end.complete()
             check(b, data, 1000 * n)
             check(b, data, 500000)
+
+
+def test_gaps_between_deferred(names):
+    """Packets are lost that follow one with a page fault: those behind the gaps are kept when the page is there, and not sent again."""
+    size = 64 << 10
+    a, b = pair(names, size=size, timeout=18)
+    area = Area(size, anonymous=True)
+    fd = provide(area)
+    mr = MR(b.pd, size, ON_DEMAND, address=area.addr)
+    data = pattern(size, os.getpid())
+    a.mr.write(data, size)
+
+    def kept():
+        return counter(names[2], "kept_out_of_seq")
+
+    start = kept()
+    netdev = host.netdev("a")
+    # Netem drops packets, not buffers of many.
+    host.shell('modprobe sch_netem; on a ethtool -K "$1" tx-udp-segmentation off; on a tc qdisc add dev "$1" root netem loss 20%', netdev)
+    try:
+        # The requester learns from lost packets that the responder keeps others.
+        for _ in range(20):
+            a.post(e.IBV_WR_RDMA_WRITE, a.sge(), remote=(b.mr.buf, b.mr.rkey))
+            a.complete()
+            if kept() > start:
+                break
+        a.post(e.IBV_WR_RDMA_WRITE, a.sge(), remote=(area.addr, mr.rkey))
+        assert select.select([fd], [], [], 10)[0], "no page fault"
+        before = kept()
+        time.sleep(0.1)
+    finally:
+        host.shell('on a tc qdisc del dev "$1" root; on a ethtool -K "$1" tx-udp-segmentation on', netdev)
+    assert kept() == before > start, "packets were not kept before, or not deferred"
+    os.close(fd)
+    a.complete()
+    assert ctypes.string_at(area.addr, size) == data, "wrong data was received"
+    print(f"{kept() - before} packets were kept")
+    assert kept() > before, "deferred packets behind a gap were dropped"
 
 
 def test_too_many_deferred(names):

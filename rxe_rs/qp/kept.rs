@@ -67,9 +67,8 @@ impl KeptPackets {
         self.bytes == 0
     }
 
-    /// Keeps a packet if the limits and memory allow it; returns false if not.
-    #[must_use]
-    fn keep(&mut self, backlog: &Arc<Backlog>, received: &Received<'_>) -> bool {
+    /// Returns true if there are slots; allocates them if not.
+    fn has_slots(&mut self) -> bool {
         if self.slots.is_empty() {
             let Ok(mut slots) = KVec::with_capacity(2 * SLOTS, FLAGS) else {
                 return false;
@@ -77,10 +76,21 @@ impl KeptPackets {
             while slots.push_within_capacity(None).is_ok() {}
             self.slots = slots;
         }
-        let Ok(stored) = StoredPacket::new(backlog, self.bytes, received) else {
+        true
+    }
+
+    /// Keeps a packet if the limits and memory allow it; returns false if not.
+    #[must_use]
+    fn keep(&mut self, backlog: &Arc<Backlog>, received: &Received<'_>) -> bool {
+        if !self.has_slots() {
             return false;
-        };
-        let at = slot(received.packet.bth().psn, stored.is_response());
+        }
+        StoredPacket::new(backlog, self.bytes, received).is_ok_and(|stored| self.place(stored))
+    }
+
+    /// Places a packet into its slot; returns false if there are no slots.
+    fn place(&mut self, stored: KBox<StoredPacket>) -> bool {
+        let at = slot(stored.psn(), stored.is_response());
         let bytes = stored.charged();
         let Some(place) = self.slots.get_mut(at) else {
             return false;
@@ -120,6 +130,24 @@ impl QpCtx {
             let (engine, mut backend, _) = inner.split(self, mrs);
             engine.on_kept(received.packet, &mut backend);
         }
+    }
+
+    /// As [`keep`](Self::keep), for a packet that was deferred.
+    #[cold]
+    pub(super) fn keep_stored(
+        &self,
+        inner: &mut QpInner,
+        mrs: &MrAccess<'_>,
+        stored: KBox<StoredPacket>,
+    ) {
+        if !inner.kept.has_slots() {
+            return;
+        }
+        if let Some(packet) = stored.packet() {
+            let (engine, mut backend, _) = inner.split(self, mrs);
+            engine.on_kept(&packet, &mut backend);
+        }
+        let _ = inner.kept.place(stored);
     }
 
     /// Passes kept packets to the engine as long as the next one is there.

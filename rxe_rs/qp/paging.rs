@@ -329,19 +329,17 @@ impl QpCtx {
             };
             let (engine, mut backend, _) = inner.split(self, &mrs);
             let handled = item.pass_to(engine, now, &mut backend);
-            match handled {
-                Handled::Done => {}
-                // The peer sends it again.
-                Handled::Ahead => {}
-                Handled::Deferred => {
-                    inner.paging.note_fault(&mrs);
-                    *slot = Some(item);
-                    break;
-                }
+            if handled == Handled::Deferred {
+                inner.paging.note_fault(&mrs);
+                *slot = Some(item);
+                break;
             }
             inner.paging.bytes = inner.paging.bytes.saturating_sub(item.charged());
             let responses = usize::from(item.is_response());
             inner.paging.responses = inner.paging.responses.saturating_sub(responses);
+            if handled == Handled::Ahead {
+                self.keep_stored(inner, &mrs, item);
+            }
             done = done.wrapping_add(1);
         }
         inner.paging.denied = mrs.denied();

@@ -179,6 +179,16 @@ impl StoredPacket {
         self.charge.bytes()
     }
 
+    /// Returns the packet with its headers only.
+    pub(super) fn packet(&self) -> Option<Packet<'_>> {
+        let head = match &self.contents {
+            Contents::Copy(bytes) => &bytes[..],
+            Contents::Buffer(_, head) => &head[..],
+        };
+        // It was parsed before it was stored.
+        Packet::parse(head, self.len).ok()
+    }
+
     /// Passes the packet to the engine.
     pub(super) fn pass_to(
         &self,
@@ -188,31 +198,27 @@ impl StoredPacket {
     ) -> Handled {
         backend.stored = true;
         match &self.contents {
-            Contents::Copy(bytes) => {
-                self.pass(bytes, &Payload::from_slice(bytes), engine, now, backend)
-            }
-            Contents::Buffer(datagram, head) => datagram.with_frags(|frags| {
+            Contents::Copy(bytes) => self.pass(&Payload::from_slice(bytes), engine, now, backend),
+            Contents::Buffer(datagram, _) => datagram.with_frags(|frags| {
                 let mut all = Payload::new();
                 for frag in frags {
                     // It fitted when the packet was received.
                     let _ = all.push(frag);
                 }
-                self.pass(head, &all, engine, now, backend)
+                self.pass(&all, engine, now, backend)
             }),
         }
     }
 
-    /// Passes the packet with these first and all bytes to the engine.
+    /// Passes the packet with all these bytes to the engine.
     fn pass(
         &self,
-        head: &[u8],
         all: &Payload<'_>,
         engine: &mut Engine,
         now: Instant,
         backend: &mut QpBackend<'_, '_>,
     ) -> Handled {
-        let Ok(packet) = Packet::parse(head, self.len) else {
-            // It was parsed before it was stored.
+        let Some(packet) = self.packet() else {
             return Handled::Done;
         };
         let payload = match self.source {
