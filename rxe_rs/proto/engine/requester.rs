@@ -278,10 +278,13 @@ impl Requester {
 }
 
 impl Requester {
-    /// Transmission pauses until `at`: postpones the acknowledgement timer if it runs.
+    /// Transmission pauses until `at`: postpones the acknowledgement timer if it runs. At the time
+    /// for which it was set, a probe is sent if no other will be: pauses of READ data may follow
+    /// each other for as long as the peer READs.
     pub(super) fn postpone(&mut self, at: Instant, attrs: &Attrs) {
         if let (Some(old), Some(new)) = (self.deadline, ack_deadline(at, attrs)) {
             self.deadline = Some(old.max(new));
+            self.prober.deadline.get_or_insert(old);
         }
     }
 }

@@ -481,3 +481,44 @@ fn read_data_does_not_starve_requests() {
         }
     }
 }
+
+/// A request that is lost together with its probes is sent again although the peer READs all the
+/// time, more data than may be sent at once.
+#[test]
+#[cfg_attr(miri, ignore = "thousands of packets")]
+fn lost_requests_beside_read_data() {
+    for losses in [1, 4, 12] {
+        let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, 1 << 17);
+        let read = |pair: &mut Pair| {
+            while pair.hosts[0].outstanding() < 4 {
+                pair.post(0, wr(SendOp::Read, 1, 65_536), 0);
+            }
+        };
+        while pair.qps[1].rate_limit().is_none_or(|rate| rate > 4_000) {
+            read(&mut pair);
+            pair.step();
+            forge_for(1, &mut pair, true);
+        }
+        pair.post(1, wr(SendOp::Write, 7, 100), 0);
+        let (begin, mut left) = (pair.now, losses);
+        while pair.hosts[1].outstanding() > 0 {
+            read(&mut pair);
+            if pair.rng.u8(0..8) == 0 {
+                forge_for(1, &mut pair, true);
+            }
+            pair.transmit(1);
+            if left > 0 {
+                let lost = pair.drop_chosen(|packet| packet.opcode().is_write());
+                left -= lost.min(left);
+            }
+            assert!(pair.step());
+            let waited = pair.now.ns_since(begin);
+            assert!(
+                waited < 2 * SECOND,
+                "{losses} losses: {waited} ns, {left} left"
+            );
+        }
+        assert_eq!(left, 0);
+        assert_eq!(pair.statuses(1), [(7, WcStatus::Success)]);
+    }
+}
