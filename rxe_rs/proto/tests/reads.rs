@@ -606,3 +606,59 @@ fn not_ready_behind_a_response_lost_by_another_peer() {
         read_and_send_to_busy(&mut pair, losses, &case);
     }
 }
+
+/// The responses to one READ take many times the acknowledgement timeout, and one of them is lost.
+/// What follows it shows that the peer is alive: the READ is not given up before its lost part can
+/// arrive.
+#[test]
+#[cfg_attr(miri, ignore = "thousands of packets")]
+fn slow_responses() {
+    let link = Link {
+        packet_ns: 200_000,
+        ..Link::PERFECT
+    };
+    let mut pair = Pair::new(1, link, Mtu::Mtu256, 1 << 20);
+    for qp in &mut pair.qps {
+        qp.attrs.token = 0;
+        qp.attrs.timeout = 12;
+        qp.attrs.retry_cnt = 3;
+    }
+    pair.post(0, wr(SendOp::Read, 1, 400_000), 1 << 19);
+    let psn = pair.qps[0].sq_psn().wrapping_add(20);
+    let mut lost = 0;
+    while pair.hosts[0].outstanding() > 0 && pair.step() {
+        if lost == 0 {
+            lost = pair.drop_chosen(|packet| packet.bth().psn == psn);
+        }
+    }
+    assert_eq!(lost, 1);
+    assert_eq!(pair.statuses(0), [(1, WcStatus::Success)]);
+}
+
+/// Many responses of READs are lost at a peer that answers few requests at a time and slowly: each
+/// new one that arrives is progress.
+#[test]
+#[cfg_attr(miri, ignore = "thousands of packets")]
+fn many_gaps() {
+    for seed in seeds(100) {
+        let link = Link {
+            loss: 0.25,
+            packet_ns: 200_000,
+            ..Link::PERFECT
+        };
+        let mut pair = Pair::new(seed, link, Mtu::Mtu256, 1 << 20);
+        pair.set_max_dest_rd_atomic(1, 1);
+        pair.qps[0].attrs.max_rd_atomic = 1;
+        pair.qps[0].attrs.timeout = 15;
+        for wr_id in 0..8 {
+            pair.post(0, wr(SendOp::Read, wr_id, 20_000), 1 << 19);
+        }
+        pair.run(20_000 * MS);
+        let failed = pair
+            .statuses(0)
+            .into_iter()
+            .find(|s| s.1 != WcStatus::Success);
+        assert_eq!(failed, None, "seed {seed}");
+        assert_eq!(pair.hosts[0].outstanding(), 0, "seed {seed}");
+    }
+}
