@@ -86,6 +86,13 @@ class Watch(Sessions):
         self.assertEqual(self.watch(), "the machine ended unexpectedly")
         self.assertEqual(self.said, ["x.y"])
 
+    def test_machine_ends_after_tests_that_begin_like_its_name(self):
+        for machines, expected in (([Machine(lives=False)], "the machine ended unexpectedly"),
+                                   ([Machine(), Machine(lives=False)], "machine b ended unexpectedly")):
+            self.one.machines = machines
+            (self.one.results / "events").write_text("up a\nbegin ah.y\nend ah.y 0 9\nbegin by.y\nend by.y 0 9\n")
+            self.assertEqual(self.watch({"ah.y": 5, "by.y": 5}), expected)
+
     def test_other_machine_ends(self):
         self.say("up a\n")
         self.one.machines.append(Machine(lives=False))
