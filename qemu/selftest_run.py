@@ -157,10 +157,12 @@ class Chosen(unittest.TestCase):
 
 
 class Machine:
-    """A fake session. Each test has the result in `happens`: exit status, output, kernel log; without a status the machine ends."""
+    """A fake session. Each test has the result in `happens`: exit status, output, kernel log; without a status the machine ends. It also ends
+    behind the test `last`."""
     happens = {}
     boots = []
     late = ""
+    last = None
 
     def __init__(self, _options, _boot, _kvm, folder):
         self.folder, self.results, self.machines = folder, folder / "results", []
@@ -185,6 +187,8 @@ class Machine:
             if status is None:
                 return "the machine ended unexpectedly"
             on_end(name, status, 0.5)
+            if name == self.last:
+                return "the machine ended unexpectedly"
         (self.results / "after.dmesg-a").write_text(self.late)
         return None
 
@@ -249,6 +253,15 @@ class Verdicts(unittest.TestCase):
         self.assertEqual((status, verdicts), (1, {"good": "pass", "deadly": "fail", "next": "pass"}))
         self.assertEqual(Machine.boots, [["sample.good", "sample.deadly", "sample.next"], ["sample.next"]])
         self.assertIn("the machine ended unexpectedly", text)
+
+    def test_crash_while_no_test_runs(self):
+        """Between two tests, and behind the last one: the run has failed, although each test has passed."""
+        for last, boots in (("sample.good", 2), ("sample.next", 1)):
+            with mock.patch.object(Machine, "last", last):
+                status, verdicts, text = self.run_tests({"good": (0, "", ""), "next": (0, "", "")})
+            self.assertEqual((status, verdicts), (1, {"good": "pass", "next": "pass", "after": "fail"}))
+            self.assertEqual(len(Machine.boots), boots)
+            self.assertIn("not ok 3 machine while no test was running\n#   the machine ended unexpectedly\n", text)
 
     def test_tests_that_did_not_run_have_failed(self):
         deadly = {name: (None, "", "") for name in "abcdefghij"}

@@ -148,7 +148,11 @@ def run_boot(session, remaining, report, number):
             # The machine crashed during this test, which fails. The remaining ones run in a new machine.
             remaining.remove(by_name[running[0]])
             report.add(running[0], "fail", 0, session, why)
-        elif not report.done or number > 3:
+            return True
+        if report.done:
+            # It crashed between two tests, or after the last one.
+            report.add_crash(session, why)
+        if not report.done or number > 3:
             for line in why:
                 print(f"# {line}")
             for m in session.machines:

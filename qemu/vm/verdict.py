@@ -90,13 +90,18 @@ class Report:
 
     def add_late(self, session):
         """Adds a failed test if the kernel logs after the last test have a report."""
-        found = kernel_complaints(session.results, LATE)
-        if not found:
-            return
+        if found := kernel_complaints(session.results, LATE):
+            self.fail_late("kernel log after the last test", found[:12], session)
+
+    def add_crash(self, session, why):
+        """Adds a failed test for a machine that has ended, or hangs, while no test was running."""
+        self.fail_late("machine while no test was running", why, session)
+
+    def fail_late(self, what, why, session):
         self.numbers.setdefault(LATE, len(self.numbers) + 1)
         self.done[LATE] = "fail"
-        print(f"not ok {self.numbers[LATE]} kernel log after the last test", flush=True)
-        for line in found[:12]:
+        print(f"not ok {self.numbers[LATE]} {what}", flush=True)
+        for line in why:
             print(f"#   {line}", flush=True)
         self.keep(LATE, session)
 
