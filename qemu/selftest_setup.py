@@ -272,6 +272,48 @@ esac
             self.assertEqual(self.build_for(*arguments), ["error: usage: build-tools.sh [-a amd64 | -a arm64]"])
 
 
+class Runs(Shell):
+    """make test, with fakes in place of all tests: one fails in the first run."""
+    FAKE = """#!/bin/sh
+        folder=$(dirname "$0")/../..
+        case "$0 $*" in
+        */in-root.sh*" show "*) echo SERIES=7.3 ;;
+        */in-root.sh*unittest*) [ -e "$folder/failed" ] || { touch "$folder/failed"; false; } ;;
+        */in-root.sh*"cargo test"*) while [ -e "$folder/wait" ]; do touch "$folder/waits"; sleep 0.05; done ;;
+        esac"""
+
+    def setUp(self):
+        super().setUp()
+        self.missing("cargo")
+        shutil.copy(HERE / "test.sh", self.folder / "clone/qemu")
+        for name in ("in-root.sh", "fetch-crates.sh", "lint.sh"):
+            (self.folder / "clone/qemu" / name).write_text(self.FAKE)
+            (self.folder / "clone/qemu" / name).chmod(0o755)
+
+    def check(self):
+        return self.start("test.sh", "check", environment={"DRIVER": "rdma_rxe", "RXE_CONFINED": "1"})
+
+    def test_two_at_once(self):
+        """A second run in a clone would remove what the first one has found."""
+        wait = self.folder / "wait"
+        wait.touch()
+        self.addCleanup(wait.unlink, missing_ok=True)
+        first = self.check()
+        while not (self.folder / "waits").exists():
+            self.assertIsNone(first.poll())
+            time.sleep(0.05)
+        second = self.check()
+        if not second.stdout.readline().startswith("error: "):
+            wait.unlink()
+        statuses = [self.end(second)[0]]
+        wait.unlink(missing_ok=True)
+        status, said = self.end(first)
+        self.assertEqual(said[-1], "3 passed, 1 failed", said)
+        self.assertEqual([*statuses, status], [1, 1])
+        # The next one is not kept from running.
+        self.assertEqual(self.end(self.check())[1][-1], "4 passed, 0 failed")
+
+
 class Suites(Shell):
     """make module KERNEL=sid: the kernel of another suite. Instead of entering the tree of that suite, commands are recorded."""
     RELEASE = "7.4.1+deb14-amd64"

@@ -28,6 +28,9 @@ cd "$clone"
 mode=${1:-all}
 logs=out/test
 mkdir -p $logs
+# A run removes the logs of the one before.
+exec 7>$logs/.lock
+flock -n 7 || die "tests of this clone run already; wait until they have ended, or use another clone"
 rm -rf $logs/*.log $logs/tally $logs/taken-*
 touch $logs/tally
 start=$(date +%s)
