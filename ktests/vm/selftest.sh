@@ -3,8 +3,8 @@
 #
 # selftest.sh [SUBJECT.NAME-PATTERN …]: runs tests of this folder on the running kernel in the way of tools/testing/selftests: as root,
 # without a harness, with KTAP on stdout. The exit status is 0, 4 if all were skipped, 1 otherwise. Without arguments: all tests that need
-# one machine and nothing that has to be built. Creates two network namespaces a and b, joined by a veth pair, and deletes them afterwards.
-# The module is MODULE=rxe_rs.ko or that of modprobe.
+# one machine and nothing that has to be built. Creates two network namespaces a and b, joined by a veth pair, and deletes them afterwards,
+# also if it is interrupted. The module is MODULE=rxe_rs.ko or that of modprobe. Tests delete all links of the host, so there must be none.
 #
 # Tests find their files in /share, which is in a mount namespace here, so that other processes do not see it.
 set -u
@@ -22,12 +22,17 @@ if [ -z "${RXE_SELFTEST:-}" ]; then
 	python3 -c 'import pyverbs.device' 2>/dev/null || give_up "there is no pyverbs"
 	for n in a b; do [ ! -e /run/netns/$n ] || give_up "there is a network namespace $n"; done
 	[ ! -e /sys/module/rxe_rs ] || [ "$(cat /sys/module/rxe_rs/refcnt)" = 0 ] || give_up "the module is in use"
+	# Devices of adapters have hardware, and cannot be deleted.
+	for device in /sys/class/infiniband/*; do
+		[ ! -e "$device" ] || { [ -e "$device/device" ] && [ ! -e "$device/pkey_table" ]; } ||
+			give_up "the tests would delete the link ${device##*/}: rdma link del"
+	done
 	module=${MODULE:+$(realpath "$MODULE")}
 	mkdir -p /share
+	trap 'rmdir /share 2>/dev/null' EXIT
+	trap 'exit 1' INT TERM HUP
 	RXE_SELFTEST=1 MODULE=$module unshare --mount --propagation private "$0" "$@"
-	status=$?
-	rmdir /share 2>/dev/null || true
-	exit $status
+	exit
 fi
 
 mount -t tmpfs tmpfs /share
@@ -40,10 +45,19 @@ export PYTHONPYCACHEPREFIX=/share/pycache PYTHONDONTWRITEBYTECODE=
 
 # shellcheck disable=SC1091
 . /share/guest/lib.sh
+clean_up() {
+	reap
+	no_links
+	ip netns del a
+	ip netns del b
+}
+trap clean_up EXIT
+trap 'exit 1' INT TERM HUP
 topology_up
 modprobe -a ib_uverbs rdma_ucm 2>/dev/null
 
 mapfile -t tests < <(PYTHONPATH=$clone/qemu python3 -m vm.discovery "$@")
+[ ${#tests[@]} -gt 0 ] || { echo "no test has such a name: $*" >&2; exit 1; }
 
 echo "KTAP version 1"
 echo "1..${#tests[@]}"
@@ -66,8 +80,5 @@ for line in "${tests[@]}"; do
 	fi
 done
 
-no_links
-ip netns del a
-ip netns del b
 [ $failed = 0 ] || exit 1
 [ $passed -gt 0 ] || exit 4
