@@ -10,7 +10,7 @@ from pathlib import Path
 from unittest import mock
 
 import kernel
-from vm import cli, discovery
+from vm import cli, discovery, verdict
 
 BOOT = {"RELEASE": "7.3.4", "SERIES": "7.3"}
 
@@ -157,14 +157,15 @@ class Chosen(unittest.TestCase):
 
 
 class Machine:
-    """A fake session. Each test has the result in `happens`: exit status, output, kernel log; without a status the machine ends. It also ends
-    behind the test `last`."""
+    """A fake session. Each test has the result in `happens`: exit status, output, kernel log (None: it was not stored); without a status the
+    machine ends. It also ends behind the test `last`."""
     happens = {}
     boots = []
     late = ""
     last = None
 
-    def __init__(self, _options, _boot, _kvm, folder):
+    def __init__(self, options, _boot, _kvm, folder):
+        self.options = options
         self.folder, self.results, self.machines = folder, folder / "results", []
 
     def prepare(self, plan):
@@ -183,7 +184,8 @@ class Machine:
             on_begin(name)
             status, said, kernel = self.happens[name]
             (self.results / f"{name}.log").write_text(said)
-            (self.results / f"{name}.dmesg-a").write_text(kernel)
+            for node in cli.nodes(self.options) if kernel is not None else ():
+                (self.results / f"{name}.dmesg-{node}").write_text(f"[ 5.0] rxe-test: begin {name}\n{kernel}")
             if status is None:
                 return "the machine ended unexpectedly"
             on_end(name, status, 0.5)
@@ -228,6 +230,17 @@ class Verdicts(unittest.TestCase):
     def test_kernel_reports_fail_passed_and_skipped_tests(self):
         status, verdicts, _ = self.run_tests({"good": (0, "", self.BAD), "skipped": (4, "SKIP: no\n", self.BAD), "next": (0, "", "")})
         self.assertEqual((status, verdicts), (1, {"good": "fail", "skipped": "fail", "next": "pass"}))
+
+    def test_missing_kernel_logs_fail_passed_and_skipped_tests(self):
+        """If the disk is full, the machine cannot store them, and nobody knows what they had."""
+        status, verdicts, text = self.run_tests({"good": (0, "", None), "skipped": (4, "SKIP: no\n", None), "next": (0, "", "")})
+        self.assertEqual((status, verdicts), (1, {"good": "fail", "skipped": "fail", "next": "pass"}))
+        self.assertIn("dmesg-a: there is no kernel log of the test", text)
+        with tempfile.TemporaryDirectory() as folder:
+            results = Path(folder)
+            (results / "x.y.dmesg-a").write_text("[ 5.0] rxe-test: begin x.y\n")
+            (results / "x.y.dmesg-b").write_text("[ 5.0] rxe-test: begin x.yz\n")
+            self.assertEqual([line.split(":")[0] for line in verdict.missing_logs(results, "x.y", "ab")], ["dmesg-b"])
 
     def test_complaints_after_the_last_test_fail_the_run(self):
         with mock.patch.object(Machine, "late", self.BAD):

@@ -14,7 +14,7 @@ import kernel
 import kernel_record
 from vm.discovery import CLONE, TESTS, Malformed, Suite, all_tests
 from vm.session import QEMU, Session, plan_of
-from vm.verdict import LATE, Report, kernel_complaints, serial_complaints, show_tail, skip_reason, verdict, wire_complaints
+from vm.verdict import LATE, Report, kernel_complaints, missing_logs, serial_complaints, show_tail, skip_reason, verdict, wire_complaints
 
 LAST_TESTS = "leaks.*"
 # Kernel modules in ktests that tests may need.
@@ -60,6 +60,10 @@ def build_command(options):
     """The command that builds the module for the kernel that is to be booted."""
     kind = {(True, False): " -u", (True, True): " -d", (False, True): " -l"}.get((options.uml, options.debug), "")
     return f"qemu/build-module.sh{kind}{f' -k {options.kernel}' if options.kernel else ''}"
+
+
+def nodes(options):
+    return "ab" if options.topology == "two" else "a"
 
 
 def unknown(tests, options):
@@ -128,6 +132,7 @@ def run_boot(session, remaining, report, number):
     def on_end(name, status, seconds):
         running.clear()
         complaints = kernel_complaints(session.results, name) + wire_complaints(session.results, name)
+        complaints += missing_logs(session.results, name, nodes(session.options))
         remaining.remove(by_name[name])
         found = verdict(status, complaints, skip_reason(session.results / f"{name}.log"))
         report.add(name, found, seconds, session, complaints[:12])
@@ -200,7 +205,10 @@ def run_script(options, boot, kvm, out):
     finally:
         session.stop()
     status = outcome[0] if outcome else 1
-    bad = kernel_complaints(session.results, "script") if outcome else serial_complaints(session.machines)
+    bad = serial_complaints(session.machines)
+    if outcome:
+        bad = kernel_complaints(session.results, "script") + missing_logs(session.results, "script", nodes(options))
+        bad += kernel_complaints(session.results, LATE)
     if ended:
         print(f"error: {ended}; serial log: {session.machines[0].serial if session.machines else session.folder}", file=sys.stderr)
         for m in session.machines:

@@ -23,6 +23,18 @@ def kernel_complaints(results, name):
     return found
 
 
+def missing_logs(results, name, nodes):
+    """What is said of each node whose kernel log of a test was not stored, because the disk of the host is full or machine b hangs: without
+    the mark that guest/runner.sh makes at the beginning, nobody knows what else is missing."""
+    found = []
+    for node in nodes:
+        path = results / f"{name}.dmesg-{node}"
+        lines = path.read_text(errors="replace").splitlines() if path.exists() else []
+        if not any(line.endswith(f"rxe-test: begin {name}") for line in lines):
+            found.append(f"dmesg-{node}: there is no kernel log of the test; is the disk full?")
+    return found
+
+
 def wire_complaints(results, name):
     """What is wrong with packets of the test's capture, if it has one."""
     path = results / f"{name}.wire"
