@@ -29,7 +29,8 @@ impl Out<'_> {
         Ok(())
     }
 
-    /// Writes a table with columns as wide as their longest cell. The first row is the heading.
+    /// Writes a table with columns as wide as their longest cell. The first row is the heading. A
+    /// row stays on its line, whatever the names in it have: a process chooses its own.
     pub fn table(&mut self, rows: &[Vec<String>]) -> Result<()> {
         let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
         let widths: Vec<usize> = (0..columns)
@@ -42,7 +43,7 @@ impl Out<'_> {
             let cells: Vec<String> = row
                 .iter()
                 .zip(&widths)
-                .map(|(cell, &width)| format!("{cell:width$}"))
+                .map(|(cell, &width)| format!("{:width$}", cell.replace('\n', "?")))
                 .collect();
             writeln!(self.to, "{}", cells.join("  ").trim_end())?;
         }
@@ -90,6 +91,19 @@ pub fn stdout(json: bool) -> Box<dyn Write> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rows_stay_on_their_lines() {
+        let mut written = Vec::new();
+        let mut out = Out {
+            json: false,
+            to: &mut written,
+        };
+        let rows = [["PID", "COMM"], ["7", "a\nrxe0"], ["8", "b"]];
+        out.table(&rows.map(|row| row.map(String::from).to_vec()))
+            .unwrap();
+        assert_eq!(written, b"PID  COMM\n7    a?rxe0\n8    b\n");
+    }
 
     #[test]
     fn terminals_get_no_commands() {
