@@ -28,9 +28,14 @@ case ${1:-} in
 fmt) rust_files | xargs -r rustfmt --edition 2021 ;;
 fmt-check) rust_files | xargs -r rustfmt --edition 2021 --check ;;
 clippy)
-	# With the kernel's lints and toolchain. In a folder of its own, because objects made by clippy cannot be linked.
-	"$here/build-module.sh" -o "$clone/out/clippy-$SERIES" -k "$SERIES" "$clone" CLIPPY=1 modules 2>&1 | tee out/clippy.log
+	# With the kernel's lints and toolchain. In a folder of its own, because objects made by clippy cannot be linked. make does not
+	# compile again what it has compiled, so only a complete run in which clippy had nothing to say leaves them for the next one.
+	folder=$clone/out/clippy-$SERIES
+	[ -e "$folder/clean" ] || rm -rf "$folder"
+	rm -f "$folder/clean"
+	{ "$here/build-module.sh" -o "$folder" -k "$SERIES" "$clone" CLIPPY=1 modules 2>&1 || echo "error: the build has failed"; } | tee out/clippy.log
 	if grep -E '^(warning|error)' out/clippy.log; then exit 1; fi
+	touch "$folder/clean"
 	# shellcheck disable=SC2086
 	host_clippy ${CARGO_FLAGS:-}
 	;;

@@ -314,6 +314,38 @@ class Runs(Shell):
         self.assertEqual(self.end(self.check())[1][-1], "4 passed, 0 failed")
 
 
+class Clippy(Shell):
+    """make clippy, with a fake in place of the build: it compiles what has not been compiled yet."""
+
+    def build(self, text):
+        script = self.folder / "clone/qemu/build-module.sh"
+        script.write_text(f'#!/bin/sh\nmkdir -p "$2"\n[ -e "$2/rxe_rs.o" ] || {{ {text}\n}}\ntouch "$2/rxe_rs.o"\n')
+        script.chmod(0o755)
+
+    def setUp(self):
+        super().setUp()
+        shutil.copy(HERE / "lint.sh", self.folder / "clone/qemu")
+        (self.folder / "clone/out").mkdir()
+        (self.folder / "clone/qemu/kernel.py").write_text("#!/bin/sh\necho SERIES=7.3\n")
+        (self.folder / "clone/qemu/kernel.py").chmod(0o755)
+        self.fake("cargo", "")
+
+    def check(self):
+        return self.end(self.start("lint.sh", "clippy", environment={"RXE_IN_ROOT": "1", "KERNEL": "7.3"}))[0]
+
+    def test_a_complaint_remains_until_it_is_mended(self):
+        self.build('echo "warning: this is wrong"')
+        self.assertEqual([self.check() for _ in range(2)], [1, 1])
+        self.build("echo compiled >>$0.done")
+        self.assertEqual([self.check() for _ in range(2)], [0, 0])
+        # What is up to date is not compiled again.
+        self.assertEqual((self.folder / "clone/qemu/build-module.sh.done").read_text(), "compiled\n")
+
+    def test_a_build_that_fails(self):
+        self.build('echo "make: *** [rxe_rs.o] Error 1"; exit 2')
+        self.assertEqual(self.check(), 1)
+
+
 class Suites(Shell):
     """make module KERNEL=sid: the kernel of another suite. Instead of entering the tree of that suite, commands are recorded."""
     RELEASE = "7.4.1+deb14-amd64"
