@@ -55,6 +55,39 @@ def test_requests(names):
     assert set(risen(0).values()) == {0}, f"the requester counts {risen(0)}"
 
 
+def test_of_the_port(_names):
+    """The counters of performance management count what is dropped, at both ends."""
+    # Some of them have 8 bits, and stay at their maximum when they have reached it: those of new links begin with 0.
+    host.shell("no_links; links")
+    names = host.names()
+    a, b = pair(names, retries=0, timeout=10)
+    target = Target(names, host.ip("a", 4), host.ip("b", 4))
+
+    def shows(side, name, value):
+        def shown():
+            with open(f"/sys/class/infiniband/{names[side]}/ports/1/counters/{name}", encoding="ascii") as file:
+                return int(file.read())
+        soon(lambda: shown() == value, what=f"{name} is {shown()}, expected {value}")
+
+    target.expect("rx_bad_icrc", packet(RC_SEND_ONLY, b.qp.qp_num))
+    target.expect("rx_bad_version", packet(RC_SEND_ONLY, b.qp.qp_num, version=1))
+    shows(2, "port_rcv_errors", 2)
+    target.expect("rx_bad_pkey", *[target.intact(packet(RC_SEND_ONLY, b.qp.qp_num, pkey=0x8001))] * 3)
+    shows(2, "port_rcv_constraint_errors", 3)
+    shows(2, "port_rcv_errors", 2)
+    shows(0, "port_xmit_discards", 0)
+    # A queue without room for a packet.
+    host.shell("on a tc qdisc replace dev va root bfifo limit 1")
+    try:
+        a.post(e.IBV_WR_SEND, a.sge(8))
+        a.complete(e.IBV_WC_RETRY_EXC_ERR)
+    finally:
+        host.shell("on a tc qdisc del dev va root")
+    sent = counters(names[0])["send_err"]
+    assert sent, "no packet was refused"
+    shows(0, "port_xmit_discards", sent)
+
+
 def test_in_rdma_statistic(names):
     """`rdma statistic` shows the same drops and requests of peers as sysfs."""
     a, b = pair(names)
