@@ -35,6 +35,7 @@ mod pkey;
 mod resources;
 mod status;
 
+use clap::error::ErrorKind;
 use clap::Parser;
 use cli::{Cli, Command};
 use error::{Error, Result};
@@ -65,15 +66,25 @@ fn run(cli: &Cli, out: &mut Out<'_>) -> Result<bool> {
     Ok(true)
 }
 
+/// What is wrong with the command line, on one line.
+fn what_is_wrong(error: &clap::Error) -> String {
+    // The text of this error is the help.
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return "the command is incomplete".into();
+    }
+    let text = error.to_string();
+    // Behind the first blank line come hints and the usage.
+    let lines = text.lines().take_while(|line| !line.trim().is_empty());
+    let words: Vec<&str> = lines.flat_map(str::split_whitespace).collect();
+    words.join(" ").trim_start_matches("error: ").into()
+}
+
 /// Parses the command line; prints an error as JSON if that was asked for.
 fn command_line() -> Cli {
     Cli::try_parse().unwrap_or_else(|error| {
         let json = std::env::args_os().any(|argument| argument == "--json");
         if json && error.use_stderr() {
-            let text = error.to_string();
-            let what = text.lines().next().unwrap_or_default();
-            let what = what.trim_start_matches("error: ");
-            Error::new(what, "see the commands: rxectl --help").report(true);
+            Error::new(what_is_wrong(&error), "see the commands: rxectl --help").report(true);
             std::process::exit(2);
         }
         error.exit()

@@ -374,6 +374,17 @@ fn errors_as_json() {
     assert_eq!(status, 2);
     let error: Value = serde_json::from_str(&stderr).unwrap();
     assert!(error["error"].as_str().unwrap().contains("70000"));
+    for (arguments, what) in [
+        (&["--json", "pkey"][..], "the command is incomplete"),
+        (
+            &["--json", "pkey", "set", "rxe0"],
+            "the following required arguments were not provided: <INDEX> <KEY>",
+        ),
+    ] {
+        let (status, _, stderr) = machine.run(arguments);
+        let error: Value = serde_json::from_str(&stderr).unwrap();
+        assert_eq!((status, error["error"].as_str().unwrap()), (2, what));
+    }
     let (status, stdout, _) = machine.run(&["--json", "--version"]);
     let version = concat!("rxectl ", env!("CARGO_PKG_VERSION"), "\n");
     assert_eq!((status, stdout.as_str()), (0, version));
