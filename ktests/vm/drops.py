@@ -279,6 +279,24 @@ def not_of_the_device(target, *others):
     target.expect("rx_bad_icrc", packet(UD_SEND_ONLY, b.qp.qp_num, deth + bytes(256)))
 
 
+def test_removed_address(_names):
+    """So are those to an address that the device had, if the host still has it elsewhere."""
+    address = "10.77.7.7"
+    host.shell('ip -n b addr add $1/32 dev vb; ip -n a route add $1 dev va', address)
+    try:
+        host.gid_index(host.device("b"), address)
+        target = target_of(host.names())
+        target.to = (address, PORT)
+        _, b, _ = datagrams(target.names)
+        one = packet(UD_SEND_ONLY, b.qp.qp_num, struct.pack(">II", 0x0B0B0B0B, 7) + bytes(256))
+        target.expect("rx_bad_icrc", one)
+        host.shell('ip -n b addr add $1/32 dev lo; ip -n b addr del $1/32 dev vb', address)
+        soon(lambda: "0a4d:0707" not in host.shell("gids b"))
+        target.expect("rx_no_gid", one)
+    finally:
+        host.shell('ip -n a route del $1; for d in lo vb; do ip -n b addr del $1/32 dev $d 2>/dev/null || true; done', address)
+
+
 def test_checksums(names):
     """Packets in which only the ICRC is wrong are dropped."""
     target = target_of(names)

@@ -60,6 +60,12 @@ def test_bad_changes(names):
         a.post(e.IBV_WR_SEND, a.sge(10))
         a.complete()
         assert b.complete().wr_id == n
+    # Nor can the queue become smaller than a limit that is armed.
+    pool.modify(limit, srq_limit=10)
+    with refusal_logged(errno.EINVAL, "modify_srq"):
+        refused(errno.EINVAL, pool.modify, size, max_wr=5)
+    after = pool.srq.query()
+    assert after.max_wr == attr.max_wr and after.srq_limit == 10, after
     # The queue pair has no receive queue of its own.
     attr, init = b.qp.query(e.IBV_QP_CAP)
     assert attr.cap.max_recv_wr == 0 and init.cap.max_recv_sge == 0
