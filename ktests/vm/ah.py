@@ -37,12 +37,12 @@ class Sender:
         self.fd, self.posted = self.a.ctx.cmd_fd, 0
 
     def create(self, pd=None, **vector):
-        return uverbs.create_ah(self.fd, (pd or self.a.pd).handle, self.gid, self.a.gid_index, numbered=False, **vector)
+        return uverbs.create_ah(self.fd, (pd or self.a.pd).handle, self.gid, self.a.gid_index, numbered=False, **vector)[0]
 
-    def send(self, data, flow_label=0, traffic_class=0):
+    def send(self, data, flow_label=0, traffic_class=0, number=0):
         self.posted += 1
         self.a.mr.write(data, len(data))
-        own = struct.pack(DATAGRAM, self.b.qp.qp_num, QKEY, 0, 0, 0, 0)
+        own = struct.pack(DATAGRAM, self.b.qp.qp_num, QKEY, 0, number, 0, 0)
         own += struct.pack(VECTOR, 1, 2, b"", self.gid, flow_label, self.a.gid_index, 0, traffic_class)
         head = struct.pack("=QIIII", self.posted, 0, e.IBV_WR_SEND.value, e.IBV_SEND_SIGNALED.value, 0)
         dma = struct.pack("=IIIIII", len(data), 0, 0, 1, 0, 0)
@@ -67,6 +67,16 @@ class Sender:
         self.a.complete(e.IBV_WC_LOC_QP_OP_ERR)
         assert self.a.state() == e.IBV_QPS_SQE
         self.a.qp.modify(QPAttr(qp_state=e.IBV_QPS_RTS, cur_qp_state=e.IBV_QPS_SQE), e.IBV_QP_STATE | e.IBV_QP_CUR_STATE)
+
+
+def test_number_of_a_destroyed_handle(names):
+    """The number of a handle leads to its path as long as the handle exists."""
+    sender = Sender(names)
+    handle, number = uverbs.create_ah(sender.fd, sender.a.pd.handle, sender.gid, sender.a.gid_index)
+    assert number
+    sender.arrives(b"by number", number=number)
+    uverbs.destroy_ah(sender.fd, handle)
+    sender.refused(number=number)
 
 
 def test_by_vector(names):

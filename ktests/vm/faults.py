@@ -75,7 +75,8 @@ def test_domains(names):
     gid = ctx.query_gid(1, int(names[1]))
     attr = AHAttr(gr=GlobalRoute(dgid=gid, sgid_index=int(names[1]), hop_limit=64), is_global=1, port_num=1)
     sweep("create_ah", lambda: AH(pd, attr=attr), undo=close)
-    sweep("create_ah without room for its number", lambda: uverbs.create_ah(ctx.cmd_fd, pd.handle, uverbs.gid_bytes(gid), int(names[1]), numbered=False),
+    sweep("create_ah without room for its number",
+          lambda: uverbs.create_ah(ctx.cmd_fd, pd.handle, uverbs.gid_bytes(gid), int(names[1]), numbered=False)[0],
           undo=lambda handle: uverbs.destroy_ah(ctx.cmd_fd, handle))
 
 

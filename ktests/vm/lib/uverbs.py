@@ -52,12 +52,12 @@ def gid_bytes(gid):
 
 
 def create_ah(fd, pd, gid, gid_index, numbered=True, flow_label=0, traffic_class=0):
-    """Returns the handle of an address handle for a GID of 16 bytes. `numbered`: with room in the response for its number."""
+    """Returns the handle of an address handle for a GID of 16 bytes, and its number. `numbered`: with room for that in the response."""
     # The driver's part of the response is a number and a reserved field.
     response = ctypes.create_string_buffer(12 if numbered else 4)
     command(fd, CREATE_AH, struct.pack("=QQII16sIBBBBHBBBBBB", ctypes.addressof(response), 0, pd, 0, gid, flow_label, gid_index, 64, traffic_class,
                                        0, 0, 0, 0, 0, 1, 1, 0), len(response))
-    return struct.unpack_from("=I", response)[0]
+    return struct.unpack("=II", response.raw[:8].ljust(8, b"\0"))
 
 
 def destroy_ah(fd, handle):
