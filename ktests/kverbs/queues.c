@@ -109,6 +109,15 @@ static void notify(struct pair *p)
 	send.send_flags |= IB_SEND_SOLICITED;
 	is("solicited SEND", run(&p->a, &send), IB_WC_SUCCESS);
 	await("calls for a solicited completion", &p->b.cq_calls, 1);
+
+	/* Both flags, as SMC sets them, stand for all completions. */
+	is("receive", take(&p->b, &wc), 0);
+	is("arming for both", ib_req_notify_cq(p->b.cq, IB_CQ_SOLICITED_MASK), 0);
+	is("post_recv", post_recv(&p->b, 3), 0);
+	send.send_flags = 0;
+	is("SEND", run(&p->a, &send), IB_WC_SUCCESS);
+	await("calls for either", &p->b.cq_calls, 2);
+	is("arming for none", ib_req_notify_cq(p->b.cq, IB_CQ_REPORT_MISSED_EVENTS), -EINVAL);
 }
 
 /* Requests with CQs that the core polls, as most kernel consumers have; then drains all queues. */

@@ -484,10 +484,14 @@ impl<D: Device> CqOps<D> {
         let ctx = unsafe { Self::ctx(cq) };
         // SAFETY: A live object has a live device, which outlives the call.
         let operation = unsafe { Operation::new((*cq).device, c"req_notify_cq") };
-        let what = match flags & bindings::ib_cq_notify_flags_IB_CQ_SOLICITED_MASK {
-            bindings::ib_cq_notify_flags_IB_CQ_SOLICITED => Arm::Solicited,
-            bindings::ib_cq_notify_flags_IB_CQ_NEXT_COMP => Arm::Next,
-            _ => return operation.errno(Err(EINVAL)),
+        let has = |flag: bindings::ib_cq_notify_flags| flags & flag != 0;
+        // SMC sets both flags, which together stand for every completion.
+        let what = if has(bindings::ib_cq_notify_flags_IB_CQ_NEXT_COMP) {
+            Arm::Next
+        } else if has(bindings::ib_cq_notify_flags_IB_CQ_SOLICITED) {
+            Arm::Solicited
+        } else {
+            return operation.errno(Err(EINVAL));
         };
         let waiting = ctx.arm(what);
         let report = flags & bindings::ib_cq_notify_flags_IB_CQ_REPORT_MISSED_EVENTS != 0;
