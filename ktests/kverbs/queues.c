@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Completion queues and shared receive queues of kernel consumers, and draining of queues. */
 #include <linux/cpumask.h>
+#include <linux/delay.h>
 #include <linux/hardirq.h>
+#include <linux/kthread.h>
+#include <linux/random.h>
 #include <linux/sched.h>
 #include <linux/slab.h>
 #include "kverbs.h"
@@ -190,6 +193,101 @@ static void drain(struct pair *p)
 	ib_drain_qp(p->b.qp);
 }
 
+/* Posts requests to one queue of a QP without a pause. */
+struct poster {
+	struct ib_qp *qp;
+	bool receives;
+	/* How many it has posted; no more than the CQ has room for are in progress. */
+	int posted;
+	struct counted *completed;
+	int error;
+};
+
+static int post_until_stopped(void *context)
+{
+	struct poster *poster = context;
+	struct ib_recv_wr recv = { .wr_cqe = &poster->completed->cqe };
+	struct ib_send_wr send = {
+		.wr_cqe = &poster->completed->cqe,
+		.opcode = IB_WR_SEND,
+		.send_flags = IB_SEND_SIGNALED,
+	};
+	unsigned long flags = 0;
+	int i, ret;
+
+	for (i = 0; !kthread_should_stop(); i++) {
+		if (poster->posted - sum(poster->completed) >= 32) {
+			usleep_range(10, 50);
+			continue;
+		}
+		/* Consumers may post with interrupts disabled. */
+		if (i & 1)
+			local_irq_save(flags);
+		ret = poster->receives ? ib_post_recv(poster->qp, &recv, NULL) :
+					 ib_post_send(poster->qp, &send, NULL);
+		if (i & 1)
+			local_irq_restore(flags);
+		if (!ret)
+			poster->posted++;
+		else if (!poster->error)
+			poster->error = ret;
+		if (!(i & 15))
+			cond_resched();
+	}
+	return 0;
+}
+
+/*
+ * Each request completes once, whenever it is posted: before the change to ERR, at the same time on
+ * another CPU, or afterwards. So consumers that stop to post and then drain the queues know that
+ * nothing is left.
+ */
+static void flush_races(struct pair *p)
+{
+	struct counted counts[2][2] = {};
+	struct poster posters[2][2] = {};
+	struct task_struct *threads[2][2];
+	struct end *ends[] = { &p->a, &p->b };
+	int round, end, queue;
+
+	for (round = 0; round < 16 && !failed(); round++) {
+		for (end = 0; end < 2; end++) {
+			for (queue = 0; queue < 2; queue++) {
+				struct counted *c = &counts[end][queue];
+				struct poster *poster = &posters[end][queue];
+
+				c->cqe.done = on_done;
+				poster->qp = ends[end]->qp;
+				poster->receives = queue;
+				poster->completed = c;
+				threads[end][queue] =
+					kthread_run(post_until_stopped, poster, "kverbs_post");
+			}
+		}
+		usleep_range(200, 200 + get_random_u32_below(2000));
+		is("ERR", set_state(&p->a, IB_QPS_ERR), 0);
+		usleep_range(100, 100 + get_random_u32_below(500));
+		is("ERR of the peer", set_state(&p->b, IB_QPS_ERR), 0);
+		usleep_range(100, 200);
+		for (end = 0; end < 2; end++) {
+			for (queue = 0; queue < 2; queue++) {
+				if (!IS_ERR(threads[end][queue]))
+					kthread_stop(threads[end][queue]);
+				is("posting", posters[end][queue].error, 0);
+			}
+		}
+		for (end = 0; end < 2; end++) {
+			ib_drain_qp(ends[end]->qp);
+			is("sends completed", sum(&counts[end][0]), posters[end][0].posted);
+			is("receives completed", sum(&counts[end][1]), posters[end][1].posted);
+		}
+		is("connecting again", pair_connect(p), 0);
+	}
+	is("some have succeeded", atomic_read(&counts[0][0].good) > 0, true);
+	ib_drain_qp(p->a.qp);
+	ib_drain_qp(p->b.qp);
+}
+
 static void drain_shared(struct pair *p)
 {
 	unsigned long begun = jiffies;
@@ -319,6 +417,8 @@ const struct test queue_tests[] = {
 	{ "drain_softirq", drain, { .context = IB_POLL_SOFTIRQ } },
 	{ "drain_workqueue", drain, { .context = IB_POLL_WORKQUEUE } },
 	{ "drain_direct", drain, { .context = IB_POLL_DIRECT } },
+	{ "flush_races_softirq", flush_races, { .context = IB_POLL_SOFTIRQ } },
+	{ "flush_races_workqueue", flush_races, { .context = IB_POLL_WORKQUEUE } },
 	{ "drain_shared", drain_shared, { .context = IB_POLL_WORKQUEUE, .srq = true } },
 	{ "srq_receives", srq_receives, { .context = POLLED, .srq = true } },
 	{ "srq_full", srq_full, { .context = POLLED, .srq = true } },
