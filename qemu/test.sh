@@ -310,8 +310,10 @@ ci_machine() (
 	step "vm-$1" "$here/in-root.sh" env KERNEL="$main" python3 -m unittest discover -v -s qemu -p ci_test.py -k "$2."
 )
 by_ci() { ci_machine ci Ci; }
+# The User Mode Linux kernel, which also has what no kernel of Debian has.
 by_ci_uml() {
 	step module-uml "$here/build-module.sh" -u -k "$main"
+	[ "$driver" != rxe_rs ] || step vm-uml "$here/run" --uml --kernel "$main" --ko "$clone/out/uml-$main/rxe_rs.ko" --test 'smc.*'
 	ci_machine ci-uml Uml --uml
 }
 
