@@ -110,9 +110,10 @@ impl<T: Send + Sync + 'static> ByNamespace<T> {
         None
     }
 
-    /// Returns the item whose device is on the network device that received `segment`; otherwise,
-    /// as loopback packets of a host arrive on another one, the item whose device owns the
-    /// destination address; otherwise any item whose device may have received it. Takes no lock.
+    /// Returns the item whose device is on the network device that received `segment`, unless that
+    /// is a loopback device, on which packets for all others of the host arrive; otherwise the item
+    /// whose device owns the destination address; otherwise any item whose device may have received
+    /// it. Takes no lock.
     pub(crate) fn of<'g>(
         &'g self,
         segment: &RxSegment<'_>,
@@ -120,11 +121,13 @@ impl<T: Send + Sync + 'static> ByNamespace<T> {
         device: impl Fn(&T) -> &DeviceCtx,
     ) -> Option<&'g Arc<T>> {
         let net = segment.net();
-        let exact = self.find(net, rcu, |item| {
-            device(item).netdev.id() == segment.netdev()
-        });
-        if exact.is_some() {
-            return exact;
+        if !segment.is_loopback() {
+            let exact = self.find(net, rcu, |item| {
+                device(item).netdev.id() == segment.netdev()
+            });
+            if exact.is_some() {
+                return exact;
+            }
         }
         let to = Gid(segment.destination());
         let mut any = None;
