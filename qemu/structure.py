@@ -133,7 +133,7 @@ LOCK_FREE = {
     "rxe_rs/rx.rs": ("receive", "refuse", "packet", "lock_qp", "gsi", "multicast"),
     "rxe_rs/rx/ingress.rs": (),
     "rxe_rs/device/counters.rs": ("drop",),
-    "rxe_rs/device/gids.rs": ("hash", "first_index", "contains"),
+    "rxe_rs/device/gids.rs": ("hash", "first_index", "contains", "netdev_of"),
     "rxe_rs/rx/multicast.rs": ("first_index", "each_entry", "each_member"),
     "rxe_rs/rx/tables.rs": ("find", "count_drop", "device_of", "find_gsi"),
     "rxe_rs/kapi/sync/global.rs": ("with",),

@@ -36,13 +36,13 @@ NOT_STEPS = {
         "add advance count drop each from get len map next offset pkey put replace set slice slot state store with",
     "values, computed without an effect":
         "ack_deadline ack_every_single bits bytes counter_set delayed_ack_deadline disable_bh errno establishes_communication free_slots "
-        "from_slice front gso_index has_new_gap head implied_nak in_flight is_acknowledgement is_allowed is_marked is_multicast "
+        "from_slice front gso_index has_new_gap head ifindex implied_nak in_flight is_acknowledgement is_allowed is_marked is_multicast "
         "is_send least_window limit may_ack_later net_hdr op opcode operation packets packets_of pad_of path_state poll_timeout queued_bytes request_bth "
         "rnr_wait_ns rxe_rs_ct_unconfirmed same_id_hdr storage syndrome tag takes takes_resource verbs_mr wqe_with_data",
     "other operations, services and kinds of packets":
         "complete_local cursor_at discard exceeds_window execute_atomic execute_atomic_write execute_flush execute_local execute_read "
         "execute_send flow_of_ah gsi handle_cnp handle_data handle_datagram handle_uc remote_invalidate send_read send_response "
-        "send_single",
+        "send_single vlan_of",
     "packets by reference, which do not leave the kernel":
         "by_reference offer reference_in send_reference with_source",
     "what follows an error, a loss or a page fault":

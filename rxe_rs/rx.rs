@@ -131,6 +131,8 @@ struct LockedQp<'g> {
     inner: SpinLockBhGuard<'g, QpInner>,
     mrs: MrAccess<'g>,
     path: Path,
+    /// Index of the network device with the destination address.
+    netdev: u32,
     /// A packet was passed to the engine.
     delivered: bool,
     /// Packets that were admitted, and their bytes after the UDP headers. Those to a group are
@@ -268,8 +270,10 @@ impl<'g> LockedQp<'g> {
         // the device.
         let destination = Gid(segment.destination());
         let connected = matches!(qp.service, Service::Rc | Service::Uc);
-        if !connected && !destination.is_multicast() && !qp.dev.gids.contains(&destination, guard) {
-            return Err(DropReason::NoGid);
+        let mut netdev = segment.ifindex();
+        if !connected && !destination.is_multicast() {
+            let owner = qp.dev.gids.netdev_of(&destination, netdev, guard);
+            netdev = owner.ok_or(DropReason::NoGid)?;
         }
         let inner = qp.inner.lock();
         if inner.destroyed {
@@ -283,6 +287,7 @@ impl<'g> LockedQp<'g> {
                 source: Gid(segment.source()),
                 destination,
             },
+            netdev,
             delivered: false,
             packets: 0,
             bytes: 0,
@@ -433,7 +438,11 @@ impl<'g> LockedQp<'g> {
             net: kind,
             ip_header: net.get(..ip).unwrap_or(&[]),
             pkey_index,
-            vlan: segment.vlan(),
+            // Only the completions of datagrams report it.
+            vlan: match transport {
+                Transport::Ud => segment.vlan_of(self.netdev),
+                _ => None,
+            },
             tag: host_tag(segment),
             merged: reference.map_or(segment.whole_size(), |reference| reference.mtu),
         };

@@ -42,7 +42,14 @@ fn index_of(entry: &GidEntry) -> u32 {
 #[pin_data]
 pub(crate) struct Gids {
     #[pin]
-    table: RcuTable<Gid>,
+    table: RcuTable<Address>,
+}
+
+/// An address of a network device.
+struct Address {
+    gid: Gid,
+    /// Index of the network device.
+    ifindex: u32,
 }
 
 impl Gids {
@@ -59,8 +66,12 @@ impl Gids {
     ///
     /// `ENOMEM`.
     pub(crate) fn add(&self, entry: &GidEntry) -> Result {
-        let gid = Arc::new(Gid(entry.gid), GFP_KERNEL)?;
-        self.table.insert_at(index_of(entry), gid)
+        let address = Address {
+            gid: Gid(entry.gid),
+            ifindex: entry.ifindex,
+        };
+        self.table
+            .insert_at(index_of(entry), Arc::new(address, GFP_KERNEL)?)
     }
 
     /// Removes an entry; another one may have the same address.
@@ -70,20 +81,29 @@ impl Gids {
 
     /// Returns true if the device has this address. Takes no lock.
     pub(crate) fn contains(&self, gid: &Gid, rcu: &rcu::Guard) -> bool {
+        self.netdev_of(gid, 0, rcu).is_some()
+    }
+
+    /// Returns the index of the network device with this address: `near` if that is one of several.
+    /// Takes no lock.
+    pub(crate) fn netdev_of(&self, gid: &Gid, near: u32, rcu: &rcu::Guard) -> Option<u32> {
         let last = first_index(gid) | ENTRIES.wrapping_sub(1);
         let mut next = first_index(gid);
-        while let Some((index, entry)) = self.table.borrow_next(next, rcu) {
+        let mut found = None;
+        while let Some((index, address)) = self.table.borrow_next(next, rcu) {
             if index > last {
-                return false;
+                break;
             }
-            if **entry == *gid {
-                return true;
+            if address.gid == *gid {
+                found = found
+                    .filter(|ifindex| *ifindex == near)
+                    .or(Some(address.ifindex));
             }
             if index == last {
-                return false;
+                break;
             }
             next = index.wrapping_add(1);
         }
-        false
+        found
     }
 }

@@ -135,7 +135,6 @@ struct rxe_rs_rx {
 	u32 gso_size;			/* bytes per datagram, 0 if there is only one */
 	u32 whole_size;			/* gso_size of rxe_rs_tx_finish() if it stays whole, or 0 */
 	u32 ifindex;			/* of the device */
-	u16 vlan;			/* VLAN ID of the device, or RXE_RS_NO_VLAN */
 	bool v4;			/* IPv4, not IPv6 */
 	bool loopback;			/* the device is a loopback device */
 	u8 tag;			/* of rxe_rs_host_tag_get() */
@@ -153,6 +152,7 @@ struct rxe_rs_rx_frag {
 #define RXE_RS_RX_MAX_FRAGS 6
 
 int rxe_rs_rx_parse(struct sk_buff *skb, struct rxe_rs_rx *rx);
+u16 rxe_rs_rx_vlan(const struct net_device *dev, u32 ifindex);
 u32 rxe_rs_rx_frags(const struct sk_buff *skb, u32 offset, u32 len, struct rxe_rs_rx_frag *out);
 bool rxe_rs_dev_same_net(const struct net_device *dev, const struct net_device *other);
 bool rxe_rs_dev_is_above(const struct net_device *dev, struct net_device *base);

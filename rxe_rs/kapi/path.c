@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Address vectors: conversion between the core's attributes and paths, which have no pointers to
- * objects of the core.
+ * objects of the core. GIDs likewise.
  */
 #include "bindings_helper.h"
 
@@ -67,4 +67,23 @@ void rxe_rs_path_to_attr(struct rdma_ah_attr *attr, const struct rxe_rs_path *pa
 			path->hop_limit, path->traffic_class);
 	rdma_ah_set_dgid_raw(attr, (void *)path->dgid);
 	memcpy(attr->roce.dmac, path->dmac, sizeof(attr->roce.dmac));
+}
+
+/**
+ * rxe_rs_gid_ifindex() - return the index of the network device of a GID
+ * @attr: entry of the GID table that the core adds or removes
+ *
+ * Context: Any context.
+ * Return: The index, or 0 if the network device is going.
+ */
+u32 rxe_rs_gid_ifindex(const struct ib_gid_attr *attr)
+{
+	const struct net_device *ndev;
+	u32 ifindex;
+
+	rcu_read_lock();
+	ndev = rcu_dereference(attr->ndev);
+	ifindex = ndev ? READ_ONCE(ndev->ifindex) : 0;
+	rcu_read_unlock();
+	return ifindex;
 }

@@ -567,9 +567,46 @@ int rxe_rs_rx_parse(struct sk_buff *skb, struct rxe_rs_rx *rx)
 	rx->ifindex = READ_ONCE(skb->dev->ifindex);
 	rx->loopback = skb->dev->flags & IFF_LOOPBACK;
 	rx->tag = rxe_rs_host_tag_get(skb, rx->v4);
-	rx->vlan = is_vlan_dev(skb->dev) ? vlan_dev_vlan_id(skb->dev) :
-					   RXE_RS_NO_VLAN;
 	return 0;
+}
+
+/* Called for the first network device below another one. */
+static int rxe_rs_lower_vlan(struct net_device *lower, struct netdev_nested_priv *priv)
+{
+	u16 *vlan = priv->data;
+
+	if (is_vlan_dev(lower))
+		*vlan = vlan_dev_vlan_id(lower);
+	return 1;
+}
+
+/**
+ * rxe_rs_rx_vlan() - return the VLAN of a datagram for its completion
+ * @dev: network device that received the datagram
+ * @ifindex: index of the network device that has the destination address
+ *
+ * The RDMA core looks for the GID with the destination address and this VLAN. The VLAN of a GID is
+ * that of its network device, or of the first one below (rdma_read_gid_l2_fields()). @dev does not
+ * always show it: datagrams of this host arrive by the loopback device, those of a VRF by the
+ * device of the VRF.
+ *
+ * Context: Any context, in an RCU read-side critical section.
+ * Return: The VLAN ID, or RXE_RS_NO_VLAN.
+ */
+u16 rxe_rs_rx_vlan(const struct net_device *dev, u32 ifindex)
+{
+	struct net_device *owner = dev_get_by_index_rcu(dev_net_rcu(dev), ifindex);
+	u16 vlan = RXE_RS_NO_VLAN;
+	struct netdev_nested_priv priv = {
+		.data = &vlan,
+	};
+
+	if (!owner)
+		return RXE_RS_NO_VLAN;
+	if (is_vlan_dev(owner))
+		return vlan_dev_vlan_id(owner);
+	netdev_walk_all_lower_dev_rcu(owner, rxe_rs_lower_vlan, &priv);
+	return vlan;
 }
 
 /**

@@ -475,10 +475,13 @@ impl<'a> RxSegment<'a> {
         unsafe { bindings::rxe_rs_dev_same_net(self.skb.rx.dev, dev.as_ptr()) }
     }
 
-    /// Returns the VLAN ID, if the receiving device is a VLAN device.
-    #[inline]
-    pub fn vlan(&self) -> Option<u16> {
-        (u32::from(self.skb.rx.vlan) != bindings::RXE_RS_NO_VLAN).then_some(self.skb.rx.vlan)
+    /// Returns the VLAN ID that the RDMA core takes addresses of the network device with this index
+    /// to be in, if any: of a VLAN device, or of one that is below the device.
+    pub fn vlan_of(&self, ifindex: u32) -> Option<u16> {
+        // SAFETY: The device is alive by the type invariant of `RxSkb`, which is used in a read-side
+        // critical section only.
+        let vlan = unsafe { bindings::rxe_rs_rx_vlan(self.skb.rx.dev, ifindex) };
+        (u32::from(vlan) != bindings::RXE_RS_NO_VLAN).then_some(vlan)
     }
 
     /// Returns true for IPv4, false for IPv6.

@@ -61,6 +61,8 @@ pub struct GidEntry {
     pub gid: [u8; 16],
     /// Its index.
     pub index: u16,
+    /// Interface index of its network device, which may be above that of the port; 0 if that goes.
+    pub ifindex: u32,
 }
 
 /// An RDMA device of a driver with one RoCEv2 port.

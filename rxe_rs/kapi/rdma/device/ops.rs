@@ -338,7 +338,8 @@ impl<D: Device> Ops<D> {
     ) -> c_int {
         // SAFETY: By the caller's guarantee.
         let (ctx, attr) = unsafe { (ctx::<D>((*attr).device), &*attr) };
-        errno(ctx.add_gid(&gid_entry(attr)))
+        // SAFETY: As above.
+        errno(ctx.add_gid(&unsafe { gid_entry(attr) }))
     }
 
     /// # Safety
@@ -350,7 +351,8 @@ impl<D: Device> Ops<D> {
     ) -> c_int {
         // SAFETY: By the caller's guarantee.
         let (ctx, attr) = unsafe { (ctx::<D>((*attr).device), &*attr) };
-        ctx.del_gid(&gid_entry(attr));
+        // SAFETY: As above.
+        ctx.del_gid(&unsafe { gid_entry(attr) });
         0
     }
 
@@ -365,11 +367,15 @@ impl<D: Device> Ops<D> {
     }
 }
 
-fn gid_entry(attr: &bindings::ib_gid_attr) -> GidEntry {
-    // SAFETY: All members of the union are plain bytes.
-    let gid = unsafe { *attr.gid.raw.as_ref() };
+/// # Safety
+///
+/// `attr` is an entry that the core adds or removes.
+unsafe fn gid_entry(attr: &bindings::ib_gid_attr) -> GidEntry {
     GidEntry {
-        gid,
+        // SAFETY: All members of the union are plain bytes.
+        gid: unsafe { *attr.gid.raw.as_ref() },
         index: attr.index,
+        // SAFETY: By the caller's guarantee.
+        ifindex: unsafe { bindings::rxe_rs_gid_ifindex(attr) },
     }
 }
