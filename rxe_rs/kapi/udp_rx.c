@@ -506,6 +506,20 @@ static int rxe_rs_rx_copy_shared(struct sk_buff *skb)
 	return shared ? __skb_linearize(skb) : 0;
 }
 
+/*
+ * Returns the network device that received a buffer. In a VRF the buffer has the device of the VRF,
+ * which is above those of all links there.
+ */
+static const struct net_device *rxe_rs_rx_dev(const struct sk_buff *skb, bool v4)
+{
+	int slave = v4 ? inet_sdif(skb) : inet6_sdif(skb);
+	const struct net_device *dev = NULL;
+
+	if (slave)
+		dev = dev_get_by_index_rcu(dev_net_rcu(skb->dev), slave);
+	return dev ?: skb->dev;
+}
+
 /**
  * rxe_rs_rx_parse() - validate a received buffer
  * @skb: buffer, with skb->data at the UDP header
@@ -514,7 +528,7 @@ static int rxe_rs_rx_copy_shared(struct sk_buff *skb)
  * On success no other code writes to the bytes of the buffer, the IP header and the UDP header are
  * contiguous, and each datagram has at most RXE_RS_RX_MAX_FRAGS fragments.
  *
- * Context: Any context that may take softirq locks.
+ * Context: Any context that may take softirq locks, in an RCU read-side critical section.
  * Return: 0, or a negative error for a malformed buffer (IP options, a UDP length that is larger
  * than the buffer, unreadable fragments, joined datagrams that must stay whole) or if no memory is
  * available.
@@ -563,9 +577,9 @@ int rxe_rs_rx_parse(struct sk_buff *skb, struct rxe_rs_rx *rx)
 	if (err)
 		return err;
 	rx->iph = skb_network_header(skb);
-	rx->dev = skb->dev;
-	rx->ifindex = READ_ONCE(skb->dev->ifindex);
-	rx->loopback = skb->dev->flags & IFF_LOOPBACK;
+	rx->dev = rxe_rs_rx_dev(skb, rx->v4);
+	rx->ifindex = READ_ONCE(rx->dev->ifindex);
+	rx->loopback = rx->dev->flags & IFF_LOOPBACK;
 	rx->tag = rxe_rs_host_tag_get(skb, rx->v4);
 	return 0;
 }
