@@ -478,8 +478,8 @@ impl<'a> RxSegment<'a> {
     /// Returns the VLAN ID that the RDMA core takes addresses of the network device with this index
     /// to be in, if any: of a VLAN device, or of one that is below the device.
     pub fn vlan_of(&self, ifindex: u32) -> Option<u16> {
-        // SAFETY: The device is alive by the type invariant of `RxSkb`, which is used in a read-side
-        // critical section only.
+        // SAFETY: The device is alive by the type invariant of `RxSkb`, which is used in a
+        // read-side critical section only.
         let vlan = unsafe { bindings::rxe_rs_rx_vlan(self.skb.rx.dev, ifindex) };
         (u32::from(vlan) != bindings::RXE_RS_NO_VLAN).then_some(vlan)
     }
