@@ -12,9 +12,11 @@ here=$(cd "$(dirname "$0")" && pwd -P)
 cwd=$(pwd -P)
 [ $# -gt 0 ] || set -- /bin/bash
 
-# The command must not be process 1 of the PID namespace, for which signals without a handler, such as SIGINT, are ignored.
+# The command must not be process 1 of the PID namespace, for which signals without a handler, such as SIGINT, are ignored. Nor must
+# unshare be the process that the caller may terminate, because it ignores SIGTERM; it is killed when this shell ends, and with it the
+# command.
 export RXE_ROOT="$root" RXE_CLONE="$clone" RXE_CWD="$cwd" RXE_RS_CACHE="$cache"
-exec unshare --mount --propagation private --pid --fork --kill-child -- /bin/sh -eu -c '
+setpriv --pdeathsig KILL -- unshare --mount --propagation private --pid --fork --kill-child -- /bin/sh -eu -c '
 	into() { mkdir -p "$RXE_ROOT$1"; mount --rbind "$1" "$RXE_ROOT$1"; }
 	mount --bind "$RXE_ROOT" "$RXE_ROOT"
 	mount --rbind /dev "$RXE_ROOT/dev"
@@ -35,4 +37,4 @@ exec unshare --mount --propagation private --pid --fork --kill-child -- /bin/sh 
 		RXE_RS_CACHE="$RXE_RS_CACHE" RXE_IN_ROOT=1 RXE_ACCEL="${RXE_ACCEL:-}" CARGO_HOME="$RXE_RS_CACHE/cargo" \
 		http_proxy="${http_proxy:-}" https_proxy="${https_proxy:-}" no_proxy="${no_proxy:-}" \
 		/bin/sh -c '\''cd "$1" 2>/dev/null || cd /; shift; "$@"; exit $?'\'' sh "$RXE_CWD" "$@"
-' sh "$@"
+' sh "$@" || exit $?

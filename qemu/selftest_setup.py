@@ -146,6 +146,22 @@ class Bootstrap(Shell):
         self.assertEqual((status, len(said)), (1, 1), said)
         self.assertRegex(said[0], r"^error: .* needs root\. .* sudo")
 
+    def test_termination(self):
+        """What runs in the root ends with the script that entered it, although unshare ignores SIGTERM."""
+        self.succeeds()
+        self.fake("unshare", "trap '' TERM; echo $$; exec sleep 1000")
+        script = self.start("in-root.sh", "true")
+        self.addCleanup(script.stdout.close)
+        state = Path(f"/proc/{int(script.stdout.readline())}/stat")
+        script.terminate()
+        self.assertEqual(script.wait(10), -signal.SIGTERM)
+        for _ in range(100):
+            # Nobody may wait for it.
+            if not state.exists() or state.read_text().split()[2] == "Z":
+                return
+            time.sleep(0.1)
+        self.fail("it still runs")
+
     def test_without_apt(self):
         self.missing("apt-get")
         self.refused("Debian 12 or 13", "apt")
