@@ -88,12 +88,20 @@ impl Qp {
 
     /// A response outside the PSNs in flight. If it is duplicate data, the peer is still answering
     /// a retransmitted request before it sends the expected response, so the acknowledgement timer
-    /// is extended, within limits. Data further back than the maximum window is ignored.
+    /// is extended. Data further back than the maximum window is ignored.
     fn duplicate_response(&mut self, now: Instant, packet: &Packet<'_>) {
         let behind = u32::try_from(self.req.una_psn.delta(packet.bth().psn)).unwrap_or(0);
         let recent = (1..=CongestionWindow::MAX).contains(&behind);
         let data = packet.opcode().operation() != Operation::Acknowledge;
-        if !recent || !data || self.req.deadline.is_none() {
+        if recent && data {
+            self.extend_timer(now);
+        }
+    }
+
+    /// Extends the acknowledgement timer, within limits, as the packet that shows that the peer is
+    /// alive may be forged.
+    fn extend_timer(&mut self, now: Instant) {
+        if self.req.deadline.is_none() {
             return;
         }
         let Some(next) = ack_deadline(now, &self.attrs) else {

@@ -330,7 +330,10 @@ impl Qp {
         let count = packets(len, self.attrs.mtu.bytes()).min(MAX_AHEAD);
         for psn in (0..count).map(|i| first.wrapping_add(i)) {
             if packet.opcode().is_response() {
-                self.req.responses.insert(psn);
+                if self.req.responses.insert(psn) {
+                    // Retries are for what is missing now.
+                    self.req.retries = self.attrs.retry_cnt;
+                }
             } else {
                 let ahead = u32::try_from(psn.delta(self.resp.epsn));
                 self.resp.kept.insert(ahead.unwrap_or(u32::MAX));

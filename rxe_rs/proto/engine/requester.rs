@@ -97,7 +97,7 @@ pub(super) struct Requester {
     probe_pending: bool,
     /// PSN of the response packet that a probe READ requested.
     pub(super) probed_psn: Option<Psn>,
-    /// Duplicate responses since the last progress.
+    /// Duplicate and early responses since the last progress or retry.
     pub(super) duplicate_responses: u32,
     /// Time up to which they may extend the acknowledgement timer.
     pub(super) rearm_limit: Option<Instant>,

@@ -621,7 +621,6 @@ fn slow_responses() {
     for qp in &mut pair.qps {
         qp.attrs.token = 0;
         qp.attrs.timeout = 12;
-        qp.attrs.retry_cnt = 3;
     }
     pair.post(0, wr(SendOp::Read, 1, 400_000), 1 << 19);
     let psn = pair.qps[0].sq_psn().wrapping_add(20);

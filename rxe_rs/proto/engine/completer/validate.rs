@@ -164,11 +164,6 @@ impl Qp {
         self.acknowledge(now, expected, backend);
         self.req.responses.expect(expected);
         let arrival = self.req.responses.arrive(psn);
-        if arrival.new {
-            // Retries are for what is missing now. No more of them than can be kept arrive before
-            // the expected one.
-            self.req.retries = self.attrs.retry_cnt;
-        }
         if arrival.lost {
             self.on_missing_responses(now, backend);
         }
@@ -205,8 +200,8 @@ impl Qp {
             self.implied_nak(now, None, backend);
             return;
         }
-        // The peer seems to be alive, and to send what was requested before.
-        self.req.postpone(now, &self.attrs);
+        // The peer may still send what was requested before.
+        self.extend_timer(now);
         if self.req.implied_nak_psn != Some(self.req.una_psn) {
             let due = now.saturating_add(GAP_WAIT_NS);
             self.req.loss_deadline.get_or_insert(due);

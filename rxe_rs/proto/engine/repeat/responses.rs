@@ -142,9 +142,12 @@ impl KeptResponses {
         lost != 0
     }
 
-    /// The response `psn` has been kept.
-    pub(in crate::engine) fn insert(&mut self, psn: Psn) {
-        self.bits |= self.bit(psn).unwrap_or(0);
+    /// The response `psn` has been kept. False if it had been before, or is too far ahead.
+    pub(in crate::engine) fn insert(&mut self, psn: Psn) -> bool {
+        let bit = self.bit(psn).unwrap_or(0);
+        let new = bit & !self.bits != 0;
+        self.bits |= bit;
+        new
     }
 
     /// Takes the expected response; `None` if it is not kept.

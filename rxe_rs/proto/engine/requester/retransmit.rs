@@ -174,6 +174,8 @@ impl Qp {
             if self.gso.on_timeout(now, self.req.una_psn) {
                 backend.count(Count::GsoFallback);
             }
+            self.req.duplicate_responses = 0;
+            self.req.rearm_limit = None;
             self.go_back(now, self.req.una_psn, backend);
         }
     }
