@@ -115,19 +115,25 @@ static struct dst_entry *rxe_rs_route6(struct rxe_rs_flow *flow, struct net *net
 		.fl6_sport = flow->sport,
 		.fl6_dport = flow->dport,
 	};
-	/* As IPv4 without a flag: with a source address the interface would only be preferred. */
-	int flags = RT6_LOOKUP_F_IFACE;
 	struct dst_entry *dst;
 	int err;
 
 	if (!ipv6_mod_enabled())
 		return ERR_PTR(-EAFNOSUPPORT);
 	if (!(ipv6_addr_type(&flow->daddr6) & IPV6_ADDR_LINKLOCAL) &&
-	    ipv6_chk_addr_and_flags(net, &flow->daddr6, flow->dev, true, 0, IFA_F_TENTATIVE)) {
+	    ipv6_chk_addr_and_flags(net, &flow->daddr6, flow->dev, true, 0, IFA_F_TENTATIVE))
 		fl6.flowi6_oif = l3mdev_master_ifindex_rcu(flow->dev);
-		flags = 0;
+	dst = ip6_route_output(net, NULL, &fl6);
+	/*
+	 * With a source address the interface is only preferred, unlike with IPv4. To demand it at
+	 * once would skip routes that refuse packets, which have no interface. The interface of a
+	 * VRF has been taken out of the flow.
+	 */
+	if (!dst->error && fl6.flowi6_oif && dst_dev(dst)->ifindex != fl6.flowi6_oif &&
+	    !(dst_rt6_info(dst)->rt6i_flags & RTF_LOCAL)) {
+		dst_release(dst);
+		dst = ip6_route_output_flags(net, NULL, &fl6, RT6_LOOKUP_F_IFACE);
 	}
-	dst = ip6_route_output_flags(net, NULL, &fl6, flags);
 	err = dst->error;
 	if (err) {
 		dst_release(dst);
