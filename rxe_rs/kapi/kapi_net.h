@@ -130,11 +130,13 @@ void rxe_rs_frame_finish(struct sk_buff *skb);
 /* A received buffer, whose data is at the UDP header. The IP header precedes it. */
 struct rxe_rs_rx {
 	const u8 *iph;			/* IP header followed by the UDP header */
-	const struct net_device *dev;	/* device that received it */
+	const struct net_device *dev;	/* device that received it, in a VRF a port of that */
+	const struct net_device *vrf;	/* device of the VRF, or NULL */
 	u32 len;			/* bytes after the UDP header */
 	u32 gso_size;			/* bytes per datagram, 0 if there is only one */
 	u32 whole_size;			/* gso_size of rxe_rs_tx_finish() if it stays whole, or 0 */
 	u32 ifindex;			/* of the device */
+	u32 vrf_ifindex;		/* of the device of the VRF, or 0 */
 	bool v4;			/* IPv4, not IPv6 */
 	bool loopback;			/* the device is a loopback device */
 	u8 tag;			/* of rxe_rs_host_tag_get() */

@@ -578,6 +578,8 @@ int rxe_rs_rx_parse(struct sk_buff *skb, struct rxe_rs_rx *rx)
 		return err;
 	rx->iph = skb_network_header(skb);
 	rx->dev = rxe_rs_rx_dev(skb, rx->v4);
+	rx->vrf = rx->dev == skb->dev ? NULL : skb->dev;
+	rx->vrf_ifindex = rx->vrf ? READ_ONCE(rx->vrf->ifindex) : 0;
 	rx->ifindex = READ_ONCE(rx->dev->ifindex);
 	rx->loopback = rx->dev->flags & IFF_LOOPBACK;
 	rx->tag = rxe_rs_host_tag_get(skb, rx->v4);

@@ -110,10 +110,10 @@ impl<T: Send + Sync + 'static> ByNamespace<T> {
         None
     }
 
-    /// Returns the item whose device is on the network device that received `segment`, unless that
-    /// is a loopback device, on which packets for all others of the host arrive; otherwise the item
-    /// whose device owns the destination address; otherwise any item whose device may have received
-    /// it. Takes no lock.
+    /// Returns the item whose device is on the network device that received `segment`, or on that
+    /// of its VRF, unless it is a loopback device, on which packets for all others of the host
+    /// arrive; otherwise the item whose device owns the destination address; otherwise any item
+    /// whose device may have received it. Takes no lock.
     pub(crate) fn of<'g>(
         &'g self,
         segment: &RxSegment<'_>,
@@ -122,11 +122,10 @@ impl<T: Send + Sync + 'static> ByNamespace<T> {
     ) -> Option<&'g Arc<T>> {
         let net = segment.net();
         if !segment.is_loopback() {
-            let exact = self.find(net, rcu, |item| {
-                device(item).netdev.id() == segment.netdev()
-            });
-            if exact.is_some() {
-                return exact;
+            let on = |id| self.find(net, rcu, |item| device(item).netdev.id() == id);
+            let exact = on(segment.netdev());
+            if let Some(exact) = exact.or_else(|| segment.vrf().and_then(|(id, _)| on(id))) {
+                return Some(exact);
             }
         }
         let to = Gid(segment.destination());
@@ -152,5 +151,17 @@ impl DeviceCtx {
         segment.netdev() == self.netdev.id()
             || segment.is_loopback_of(&self.netdev)
             || segment.is_above(&self.netdev, rcu)
+            || self.is_ingress_of_vrf(segment, rcu)
+    }
+
+    /// Returns true if this device is on that of the VRF in which `segment` was received, or below
+    /// it and `segment` is for an address of that: those are reached by all ports of the VRF.
+    fn is_ingress_of_vrf(&self, segment: &RxSegment<'_>, rcu: &rcu::Guard) -> bool {
+        segment.vrf().is_some_and(|(id, ifindex)| {
+            let to = Gid(segment.destination());
+            id == self.netdev.id()
+                || (segment.is_of_vrf_above(&self.netdev, rcu)
+                    && self.gids.netdev_of(&to, ifindex, rcu) == Some(ifindex))
+        })
     }
 }

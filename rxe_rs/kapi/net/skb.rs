@@ -465,6 +465,23 @@ impl<'a> RxSegment<'a> {
         unsafe { bindings::rxe_rs_dev_is_above(self.skb.rx.dev, base.as_ptr()) }
     }
 
+    /// Returns the identity and the index of the network device of the VRF that it was received in,
+    /// if it was in one: the receiving device is a port of that.
+    #[inline]
+    pub fn vrf(&self) -> Option<(DevId, u32)> {
+        let rx = &self.skb.rx;
+        (!rx.vrf.is_null()).then_some((DevId(rx.vrf as usize), rx.vrf_ifindex))
+    }
+
+    /// Returns true if it was received in a VRF whose network device is above `base`.
+    pub fn is_of_vrf_above(&self, base: &NetDev, _rcu: &rcu::Guard) -> bool {
+        let vrf = self.skb.rx.vrf;
+        // SAFETY: The device is not NULL, and alive as that which received the buffer, by the type
+        // invariant of `RxSkb`; `base` is alive by its reference; the guard shows that this is a
+        // read-side critical section.
+        !vrf.is_null() && unsafe { bindings::rxe_rs_dev_is_above(vrf, base.as_ptr()) }
+    }
+
     /// Returns true if it was received on the loopback device of `dev`'s namespace.
     #[inline]
     pub fn is_loopback_of(&self, dev: &NetDev) -> bool {
