@@ -169,9 +169,6 @@ def test_gaps_between_deferred(names):
     """Packets are lost that follow one with a page fault: those behind the gaps are kept when the page is there, and not sent again."""
     size = 64 << 10
     a, b = pair(names, size=size, timeout=18)
-    area = Area(size, anonymous=True)
-    fd = provide(area)
-    mr = MR(b.pd, size, ON_DEMAND, address=area.addr)
     data = pattern(size, os.getpid())
     a.mr.write(data, size)
 
@@ -180,27 +177,35 @@ def test_gaps_between_deferred(names):
 
     start = kept()
     netdev = host.netdev("a")
-    # Netem drops packets, not buffers of many.
-    host.shell('modprobe sch_netem; on a ethtool -K "$1" tx-udp-segmentation off; on a tc qdisc add dev "$1" root netem loss 20%', netdev)
+    host.shell('modprobe sch_netem; on a ethtool -K "$1" tx-udp-segmentation off', netdev)
     try:
-        # The requester learns from lost packets that the responder keeps others.
-        for _ in range(20):
+        # In most rounds the requester has sent enough behind the first lost packet, and knows that it may.
+        for _ in range(8):
+            area = Area(size, anonymous=True)
+            fd = provide(area)
+            mr = MR(b.pd, size, ON_DEMAND, address=area.addr)
+            # Netem drops packets, not buffers of many.
+            host.shell('on a tc qdisc add dev "$1" root netem loss 20%', netdev)
+            # The requester learns from lost packets that the responder keeps others.
             a.post(e.IBV_WR_RDMA_WRITE, a.sge(), remote=(b.mr.buf, b.mr.rkey))
             a.complete()
-            if kept() > start:
+            a.post(e.IBV_WR_RDMA_WRITE, a.sge(), remote=(area.addr, mr.rkey))
+            assert select.select([fd], [], [], 10)[0], "no page fault"
+            time.sleep(0.1)
+            before = kept()
+            host.shell('on a tc qdisc del dev "$1" root', netdev)
+            os.close(fd)
+            a.complete()
+            assert ctypes.string_at(area.addr, size) == data, "wrong data was received"
+            time.sleep(0.1)
+            print(f"{kept() - before} packets were kept of those that had been deferred")
+            if kept() - before >= 10:
                 break
-        a.post(e.IBV_WR_RDMA_WRITE, a.sge(), remote=(area.addr, mr.rkey))
-        assert select.select([fd], [], [], 10)[0], "no page fault"
-        before = kept()
-        time.sleep(0.1)
+        else:
+            assert before > start, "no packets were kept at all"
+            raise AssertionError("deferred packets behind a gap were dropped")
     finally:
-        host.shell('on a tc qdisc del dev "$1" root; on a ethtool -K "$1" tx-udp-segmentation on', netdev)
-    assert kept() == before > start, "packets were not kept before, or not deferred"
-    os.close(fd)
-    a.complete()
-    assert ctypes.string_at(area.addr, size) == data, "wrong data was received"
-    print(f"{kept() - before} packets were kept")
-    assert kept() > before, "deferred packets behind a gap were dropped"
+        host.shell('on a tc qdisc del dev "$1" root 2>/dev/null || true; on a ethtool -K "$1" tx-udp-segmentation on', netdev)
 
 
 def test_too_many_deferred(names):
