@@ -131,15 +131,19 @@ def test_by_reference_stopped_responder(names):
         assert b"\x22" not in a.mr.read(SIZE, 0), f"data that was stored after the queue pair was stopped ({state}) was read"
 
 
+def absent(pd):
+    """Memory without pages, the userfaultfd that waits for their page faults, and a region of it. Closing the descriptor resolves them."""
+    area = Area(-(-SIZE // PAGE) * PAGE, anonymous=True)
+    return area, provide(area), MR(pd, SIZE, ON_DEMAND, address=area.addr)
+
+
 def test_by_reference_page_fault(names):
     """A packet that waits for a page fault of the receiver delivers nothing that its sender stores after its queue pair has been stopped."""
     for opcode in (e.IBV_WR_RDMA_WRITE, e.IBV_WR_RDMA_READ):
         a, b = pair(names, size=SIZE, sges=2)
         transfer(a, b, 1)
         sender, receiver = (b, a) if opcode == e.IBV_WR_RDMA_READ else (a, b)
-        area = Area(-(-SIZE // PAGE) * PAGE, anonymous=True)
-        fd = provide(area)
-        mr = MR(receiver.pd, SIZE, ON_DEMAND, address=area.addr)
+        area, fd, mr = absent(receiver.pd)
         sender.mr.write(b"\x11" * SIZE, SIZE)
         gone = total("reference_gone")
         if opcode == e.IBV_WR_RDMA_READ:
@@ -159,9 +163,7 @@ def test_by_reference_read_withdrawn(names):
     """As above, with a responder whose queue pair goes on without the right to READ."""
     a, b = pair(names, size=SIZE, sges=2)
     transfer(a, b, 1)
-    area = Area(-(-SIZE // PAGE) * PAGE, anonymous=True)
-    fd = provide(area)
-    mr = MR(a.pd, SIZE, ON_DEMAND, address=area.addr)
+    area, fd, mr = absent(a.pd)
     b.mr.write(b"\x11" * SIZE, SIZE)
     gone = total("reference_gone")
     a.post(e.IBV_WR_RDMA_READ, SGE(area.addr, SIZE, mr.lkey), remote=(b.mr.buf, b.mr.rkey))
@@ -180,9 +182,7 @@ def test_by_reference_read_failed_responder(names):
     """As above, with a responder whose queue pair fails by itself: its consumer may use the memory again when it sees that."""
     a, b = pair(names, size=SIZE, sges=2, retries=1, timeout=12)
     transfer(a, b, 1)
-    area = Area(-(-SIZE // PAGE) * PAGE, anonymous=True)
-    fd = provide(area)
-    mr = MR(a.pd, SIZE, ON_DEMAND, address=area.addr)
+    area, fd, mr = absent(a.pd)
     b.mr.write(b"\x11" * SIZE, SIZE)
     gone = total("reference_gone")
     a.post(e.IBV_WR_RDMA_READ, SGE(area.addr, SIZE, mr.lkey), remote=(b.mr.buf, b.mr.rkey))
@@ -208,9 +208,7 @@ def test_by_reference_behind_others(names):
     a.connect(b, 0xFFFFFE, 0x000123)
     b.connect(a, 0x000123, 0xFFFFFE)
     transfer(a, b)
-    area = Area(-(-SIZE // PAGE) * PAGE, anonymous=True)
-    fd = provide(area)
-    mr = MR(b.pd, SIZE, ON_DEMAND, address=area.addr)
+    area, fd, mr = absent(b.pd)
     data = pattern(SIZE, os.getpid())
     a.mr.write(data, SIZE)
     gone = total("reference_gone")
