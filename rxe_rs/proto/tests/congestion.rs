@@ -438,29 +438,37 @@ fn read_data_counts_as_delivered() {
     }
 }
 
+/// Side 0 posts READs until so many are outstanding.
+fn read(pair: &mut Pair, reads: usize) {
+    while pair.hosts[0].outstanding() < reads {
+        pair.post(0, wr(SendOp::Read, 1, 65_536), 0);
+    }
+}
+
+/// A pair of which side 0 READs all the time, and CNPs have slowed side 1.
+fn reading(reads: usize) -> Pair {
+    let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, 1 << 17);
+    while pair.qps[1].rate_limit().is_none_or(|rate| rate > 4_000) {
+        read(&mut pair, reads);
+        pair.step();
+        forge_for(1, &mut pair, true);
+    }
+    pair
+}
+
 /// Requests of a QP are sent although the peer READs from it all the time, faster than the data may
 /// be sent.
 #[test]
 #[cfg_attr(miri, ignore = "thousands of packets")]
 fn read_data_does_not_starve_requests() {
     for reads in [1, 2, 4] {
-        let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, 1 << 17);
-        let read = |pair: &mut Pair| {
-            while pair.hosts[0].outstanding() < reads {
-                pair.post(0, wr(SendOp::Read, 1, 65_536), 0);
-            }
-        };
-        while pair.qps[1].rate_limit().is_none_or(|rate| rate > 4_000) {
-            read(&mut pair);
-            pair.step();
-            forge_for(1, &mut pair, true);
-        }
+        let mut pair = reading(reads);
         let begin = pair.now;
         for _ in 0..10 {
             pair.post(1, wr(SendOp::Write, 7, 10_000), 0);
         }
         while pair.hosts[1].outstanding() > 0 {
-            read(&mut pair);
+            read(&mut pair, reads);
             if pair.rng.u8(0..8) == 0 {
                 forge_for(1, &mut pair, true);
             }
@@ -472,7 +480,7 @@ fn read_data_does_not_starve_requests() {
         assert!(pair.hosts[0].outstanding() > 0);
         let before = pair.hosts[0].sent.len();
         while pair.hosts[0].sent.len() < before + 10 {
-            read(&mut pair);
+            read(&mut pair, reads);
             while pair.hosts[1].outstanding() < 4 {
                 pair.post(1, wr(SendOp::Write, 7, 65_536), 0);
             }
@@ -488,21 +496,11 @@ fn read_data_does_not_starve_requests() {
 #[cfg_attr(miri, ignore = "thousands of packets")]
 fn lost_requests_beside_read_data() {
     for losses in [1, 4, 12] {
-        let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, 1 << 17);
-        let read = |pair: &mut Pair| {
-            while pair.hosts[0].outstanding() < 4 {
-                pair.post(0, wr(SendOp::Read, 1, 65_536), 0);
-            }
-        };
-        while pair.qps[1].rate_limit().is_none_or(|rate| rate > 4_000) {
-            read(&mut pair);
-            pair.step();
-            forge_for(1, &mut pair, true);
-        }
+        let mut pair = reading(4);
         pair.post(1, wr(SendOp::Write, 7, 100), 0);
         let (begin, mut left) = (pair.now, losses);
         while pair.hosts[1].outstanding() > 0 {
-            read(&mut pair);
+            read(&mut pair, 4);
             if pair.rng.u8(0..8) == 0 {
                 forge_for(1, &mut pair, true);
             }
