@@ -163,6 +163,7 @@ class Machine:
     boots = []
     late = ""
     last = None
+    counters = ""
 
     def __init__(self, options, _boot, _kvm, folder):
         self.options = options
@@ -184,6 +185,7 @@ class Machine:
             on_begin(name)
             status, said, kernel = self.happens[name]
             (self.results / f"{name}.log").write_text(said)
+            (self.results / f"{name}.counters").write_text(self.counters)
             for node in cli.nodes(self.options) if kernel is not None else ():
                 (self.results / f"{name}.dmesg-{node}").write_text(f"[ 5.0] rxe-test: begin {name}\n{kernel}")
             if status is None:
@@ -260,6 +262,13 @@ class Verdicts(unittest.TestCase):
         with mock.patch.object(cli.Report, "keep", lambda report, name, session: kept.setdefault(name, report.out / name)):
             self.run_tests({"good": (0, "", ""), "bad": (1, "FAIL: why\n", "")})
         self.assertEqual(list(kept), ["sample.bad"])
+
+    def test_counters_follow_the_output_of_a_failure(self):
+        """However many they are, they do not displace what the test itself has printed last."""
+        with mock.patch.object(Machine, "counters", "".join(f"rxe0 counter_{n}:1\n" for n in range(60))):
+            _, _, text = self.run_tests({"bad": (1, "FAIL: unequal\n", self.GOOD)})
+        self.assertIn("# FAIL: unequal\n# rxe0 counter_0:1\n", text)
+        self.assertIn("# rxe0 counter_59:1\n# artefacts:", text)
 
     def test_remaining_tests_run_in_another_machine(self):
         status, verdicts, text = self.run_tests({"good": (0, "", ""), "deadly": (None, "", ""), "next": (0, "", "")})

@@ -294,7 +294,7 @@ class Runs(Shell):
         folder=$(dirname "$0")/../..
         case "$0 $*" in
         */in-root.sh*" show "*) echo SERIES=7.3 ;;
-        */in-root.sh*unittest*) [ -e "$folder/failed" ] || { touch "$folder/failed"; false; } ;;
+        */in-root.sh*unittest*) cat "$folder/says" 2>/dev/null; [ -e "$folder/failed" ] || { touch "$folder/failed"; false; } ;;
         */in-root.sh*"cargo test"*) while [ -e "$folder/wait" ]; do touch "$folder/waits"; sleep 0.05; done ;;
         esac"""
 
@@ -302,6 +302,7 @@ class Runs(Shell):
         super().setUp()
         self.missing("cargo")
         shutil.copy(HERE / "test.sh", self.folder / "clone/qemu")
+        shutil.copy(HERE / "last_words.awk", self.folder / "clone/qemu")
         for name in ("in-root.sh", "fetch-crates.sh", "lint.sh"):
             (self.folder / "clone/qemu" / name).write_text(self.FAKE)
             (self.folder / "clone/qemu" / name).chmod(0o755)
@@ -328,6 +329,21 @@ class Runs(Shell):
         self.assertEqual([*statuses, status], [1, 1])
         # The next one is not kept from running.
         self.assertEqual(self.end(self.check())[1][-1], "4 passed, 0 failed")
+
+    def test_ends_with_the_last_words_of_failed_tests(self):
+        """They say why a test failed. The counters of the devices and other output of the test can be found further up."""
+        lines = "".join(f"# step {n}\n" for n in range(30))
+        counters = "".join(f"# rxe0 counter_{n}:1\n" for n in range(50))
+        (self.folder / "says").write_text(
+            f"not ok 1 a.one # 3.0 s\n{lines}# FAIL: unequal\n# counters in the machine of a:\n{counters}# artefacts: out/failed/a.one\nok 2 a.two # 1 s\n"
+            "not ok 3 a.three # not run\n# 1 passed, 2 failed, 0 skipped\n")
+        said = self.end(self.check())[1]
+        end = said[said.index("failed in harness: not ok 1 a.one"):]
+        self.assertEqual(end[:-2], [
+            "failed in harness: not ok 1 a.one", "failed in harness: not ok 3 a.three",
+            "harness: not ok 1 a.one # 3.0 s", *(f"harness: # step {n}" for n in range(26, 30)), "harness: # FAIL: unequal",
+            "harness: not ok 3 a.three # not run"])
+        self.assertEqual(end[-1], "4 passed, 2 failed")
 
 
 class Clippy(Shell):

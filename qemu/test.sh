@@ -424,13 +424,13 @@ esac
 for log in $logs/*.log; do
 	[ "$(basename "$log")" != failed.log ] || continue
 	sed -n -e '/^not ok /{p;b more' -e '}' -e '/^\(FAIL\|ERROR\): /p' -e '/^test .* FAILED$/p' -e 'b' \
-		-e ':more' -e 'n' -e '/^ *#/{p;b more' -e '}' "$log" | head -n 40 | sed "s/^/$(basename "$log" .log): /"
+		-e ':more' -e 'n' -e '/^ *#/{p;b more' -e '}' "$log" | head -n 200 | sed "s/^/$(basename "$log" .log): /"
 done >$logs/failed.log
 [ ! -s $logs/failed.log ] || { echo; echo "what failed:"; cat $logs/failed.log; }
 
 echo
 awk '{ printf "%-24s %5d passed %5d failed\n", $1, $2, $3 }' $logs/tally
-# The end of the output may be all that somebody sees of it: the names of failed tests, and what the first of them printed.
+# The end of the output may be all that somebody sees of it: the names of failed tests, and the last lines that the first of them printed.
 sed -n 's/^\([^:]*\): \(not ok [0-9]* [^ ]*\|\(FAIL\|ERROR\): .*\|test .* FAILED\).*/failed in \1: \2/p' $logs/failed.log | head -n 20
-awk '!/^[^:]*: *#/ && NR > 1 { exit } NR > 1 && NR <= 13' $logs/failed.log
+awk -f "$here/last_words.awk" $logs/failed.log
 awk -v t=$(( $(date +%s) - start )) '{ p += $2; f += $3 } END { printf "took %d s\n%d passed, %d failed\n", t, p, f; exit f > 0 }' $logs/tally

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # runner.sh: runs the tests of /share/plan in a test machine: a line each, `NAME SECONDS FILE FUNCTION`. Writes the start and the end of
-# each test to results/events, which the host reads, and the output of each test and the kernel log of each machine to results/. The
-# kernel log of a test starts where that of the previous test ended, so that no report between two tests is lost; `after.dmesg-NODE` is
-# the log after the last test. RXE_CAPTURE: if set, the RoCE packets of each test are captured.
+# each test to results/events, which the host reads, and the output of each test, the kernel log of each machine and, if the test fails,
+# the counters of the devices to results/. The kernel log of a test starts where that of the previous test ended, so that no report between
+# two tests is lost; `after.dmesg-NODE` is the log after the last test. RXE_CAPTURE: if set, the RoCE packets of each test are captured.
 . /share/guest/lib.sh
 
 results=/share/results
@@ -29,7 +29,7 @@ while read -r name seconds file function; do
 	*) for n in $nodes; do
 		echo "counters in the machine of $n:"
 		call "$n" sh -c 'grep -sv "^0$" /sys/class/infiniband/*/ports/1/hw_counters/* | sed "s|.*infiniband/||; s|/ports.*/| |"'
-	done >>"$log.log" 2>&1 ;;
+	done >"$log.counters" 2>&1 ;;
 	esac
 	if [ -n "${RXE_CAPTURE:-}" ]; then captured a; fi
 	reap

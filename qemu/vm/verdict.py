@@ -97,6 +97,7 @@ class Report:
             for line in why:
                 print(f"#   {line}", flush=True)
             show_tail(log)
+            show_tail(session.results / f"{name}.counters", 80)
             keep = self.keep(name, session)
             print(f"# artefacts: {keep.relative_to(CLONE) if keep.is_relative_to(CLONE) else keep}", flush=True)
 
