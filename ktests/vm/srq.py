@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """Shared receive queues through pyverbs: several queue pairs of one device use one queue."""
+import contextlib
 import errno
 import threading
+import time
 
 from pyverbs.addr import AH, AHAttr, GlobalRoute
 from pyverbs.device import Context
@@ -15,6 +17,7 @@ import pyverbs.enums as e
 from lib.case import case
 from lib.debug_messages import refusal_logged
 from lib.ends import ACCESS, MTU, End, async_event, pattern, refused
+from lib.peer_process import connected as connected_with, peer_process
 from lib.srq import Member, Pool, connected
 
 DEFAULTS = dict(timeout=40)
@@ -236,33 +239,36 @@ def test_resize(names):
         received += 1
 
 
+@case(cpus=2, timeout=90)
 def test_resize_under_traffic(names):
-    """Queue pairs use receives while resizing moves these to another ring."""
-    pool, pairs = connected(names, members=2, depth=100)
-    total = 400
-    posted = 0
+    """Queue pairs use receives while resizing moves these to another ring. The senders are processes, because a thread of Python that is in a
+    system call keeps the others from running."""
+    total, senders = 3000, 2
 
-    def send(index):
-        a = pairs[index][0]
-        for _ in range(total // 2):
+    def send(channel):
+        a = connected_with(names, 0, channel)
+        for _ in range(total // senders):
             a.post(e.IBV_WR_SEND, a.sge(700))
             a.complete()
 
-    threads = [threading.Thread(target=send, args=(n,)) for n in range(2)]
-    for thread in threads:
-        thread.start()
-    seen = []
-    while len(seen) < total:
-        while posted < total and posted - len(seen) < 60:
-            pool.recv(posted)
-            posted += 1
-        pool.modify(e.IBV_SRQ_MAX_WR, max_wr=(63, 200, 100)[len(seen) % 3])
-        count, wcs = pool.cq.poll(16)
-        for wc in wcs[:count]:
-            assert wc.status == e.IBV_WC_SUCCESS
-            seen.append(wc.wr_id)
-    for thread in threads:
-        thread.join()
+    with contextlib.ExitStack() as end:
+        channels = [end.enter_context(peer_process(send)) for _ in range(senders)]
+        pool = Pool(names[2], int(names[3]), depth=100)
+        # Kept, because a queue pair is destroyed with its last reference.
+        _members = [connected_with(names, 2, channel, make=lambda *_: Member(pool)) for channel in channels]
+        seen, posted, resized = [], 0, 0
+        deadline = time.monotonic() + 80
+        while len(seen) < total:
+            assert time.monotonic() < deadline, f"{len(seen)} receives have completed"
+            while posted < total and posted - len(seen) < 60:
+                pool.recv(posted)
+                posted += 1
+            resized += 1
+            pool.modify(e.IBV_SRQ_MAX_WR, max_wr=(63, 200, 100)[resized % 3])
+            count, wcs = pool.cq.poll(16)
+            for wc in wcs[:count]:
+                assert wc.status == e.IBV_WC_SUCCESS
+                seen.append(wc.wr_id)
     assert sorted(seen) == list(range(total)), "receives were lost or used twice"
 
 

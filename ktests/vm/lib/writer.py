@@ -4,29 +4,16 @@ import contextlib
 import itertools
 import mmap
 import os
-import socket
 import struct
-import traceback
 
 import pyverbs.enums as e
 
-from lib.child_process import kill
-from lib.ends import End, Remote, pattern, soon
+from lib.ends import pattern, soon
+from lib.peer_process import connected, peer_process
 
 # In memory that both processes share: address and key to write to, and the number of writes that have completed.
 TARGET = struct.Struct("QI")
 COUNT = struct.Struct("I")
-
-
-def connected(names, side, channel, **options):
-    """An end of a connection with the process at the other end of the channel."""
-    end = End(names[side], int(names[side + 1]), **options)
-    channel.send(struct.pack("I", end.qp.qp_num))
-    number, = struct.unpack("I", channel.recv(4))
-    end.connect(Remote(*names[2 - side:4 - side], number), 100, 100)
-    channel.send(b"x")
-    channel.recv(1)
-    return end
 
 
 class Writer:
@@ -64,16 +51,6 @@ def write_repeatedly(names, channel, shared, processor, options):
 def writer(names, access, processor=None, **options):
     """Starts a process with an end at a, which runs on this processor, and connects it with an end at b, whose region permits `access`.
     The process begins when it has a target, and ends with the block or if a write fails. Yields a Writer."""
-    one, other = socket.socketpair()
     shared = mmap.mmap(-1, mmap.PAGESIZE)
-    child = os.fork()
-    if child == 0:
-        try:
-            write_repeatedly(names, other, shared, processor, options)
-        finally:
-            traceback.print_exc()
-            os._exit(1)
-    try:
-        yield Writer(connected(names, 2, one, access=access, **options), shared)
-    finally:
-        kill(child)
+    with peer_process(lambda channel: write_repeatedly(names, channel, shared, processor, options)) as channel:
+        yield Writer(connected(names, 2, channel, access=access, **options), shared)
