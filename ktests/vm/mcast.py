@@ -182,6 +182,46 @@ def test_several_groups(family):
         member.expect_nothing(0.02)
 
 
+@case(driver="rxe_rs", reason="rdma_rxe has other limits", timeout=240)
+def test_limits(_names):
+    """As many groups, members of a group and attachments as the device reports; one more is refused, until another one ends."""
+    _, b, _ = setup(6)
+    limits = b.ctx.query_device()
+
+    def group(number):
+        return gid_of(f"ff15::77:2:{number:x}")
+
+    def full(end, number):
+        with refusal_logged(errno.ENOMEM, "attach_mcast"):
+            refused(attach, end.qp, group(number))
+
+    ends = [Endpoint(b, receives=0) for _ in range(limits.max_mcast_qp_attach + 1)]
+    for end in ends[:-1]:
+        attach(end.qp, group(0))
+    full(ends[-1], 0)
+    detach(ends[5].qp, group(0))
+    attach(ends[-1].qp, group(0))
+    full(ends[5], 0)
+    for number in range(1, limits.max_mcast_grp):
+        attach(ends[0].qp, group(number))
+    full(ends[0], limits.max_mcast_grp)
+    # Another member of one of the groups is none too many.
+    attach(ends[1].qp, group(1))
+    detach(ends[1].qp, group(1))
+    if host.is_slow():
+        print("the limit of attachments is not tried: that takes minutes on an emulated machine")
+        return
+    # max_total_mcast_qp_attach, which pyverbs does not show.
+    left = (1 << 16) - limits.max_mcast_qp_attach - limits.max_mcast_grp + 1
+    for n in range(left):
+        end, number = divmod(n, limits.max_mcast_grp - 1)
+        attach(ends[end + 1].qp, group(number + 1))
+    full(ends[20], 1)
+    detach(ends[0].qp, group(2))
+    attach(ends[20].qp, group(1))
+    full(ends[21], 1)
+
+
 def is_member(group):
     """Whether the network device of node b is a member of a group."""
     return group in subprocess.run(["ip", "-n", "b", "maddr", "show", "dev", "vb"], check=True, stdout=subprocess.PIPE, text=True).stdout.split()
