@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # selftest.sh [SUBJECT.NAME-PATTERN …]: runs tests of this folder on the running kernel in the way of tools/testing/selftests: as root,
-# without a harness, with KTAP on stdout. The exit status is 0, 4 if all were skipped, 1 otherwise. Without arguments: all tests that need
-# one machine and nothing that has to be built. Creates two network namespaces a and b, joined by a veth pair, and deletes them afterwards,
-# also if it is interrupted. The module is MODULE=rxe_rs.ko or that of modprobe. Tests delete all links of the host, so there must be none.
+# without a harness, with KTAP on stdout. The exit status is 0, 4 if all were skipped, 1 otherwise. A test also fails if a report of any
+# part of the kernel, as gate.py knows them, is in the kernel log meanwhile. Without arguments: all tests that need one machine and nothing
+# that has to be built. Creates two network namespaces a and b, joined by a veth pair, and deletes them afterwards, also if it is
+# interrupted. The module is MODULE=rxe_rs.ko or that of modprobe. Tests delete all links of the host, so there must be none.
 #
 # Tests find their files in /share, which is in a mount namespace here, so that other processes do not see it.
 set -u
@@ -62,12 +63,20 @@ mapfile -t tests < <(PYTHONPATH=$clone/qemu python3 -m vm.discovery "$@")
 echo "KTAP version 1"
 echo "1..${#tests[@]}"
 number=0 passed=0 failed=0
+last="begin of the tests"
+mark "$last"
 for line in "${tests[@]}"; do
 	read -r name seconds file function <<<"$line"
-	number=$((number + 1)) log=/share/results/$name.log
+	number=$((number + 1)) log=/share/results/$name.log kernel=/share/results/$name.dmesg
+	mark "begin $name"
 	RXE_TEST=$name timeout -k 5 "$seconds" bash /share/guest/case.sh "$file" "$function" >"$log" 2>&1 </dev/null
 	status=$?
 	reap
+	# The kernel log of a test starts where that of the previous one ended, as in the harness.
+	since "$last" >"$kernel"
+	last="end $name"
+	mark "$last"
+	"$clone/qemu/gate.py" "$kernel" >>"$log" || status=1
 	if [ $status = 0 ]; then
 		passed=$((passed + 1))
 		echo "ok $number $name"
