@@ -150,6 +150,28 @@ class Chosen(unittest.TestCase):
             self.assertEqual(self.chosen(test=["*.near"], debug=True), ["sample.near", "leaks.memory"])
             self.assertEqual(self.chosen(test=["nothing"], debug=True), [])
 
+    def test_failed_leaks_are_captured(self):
+        """They are no tests of a suite, although they run behind its tests on a debug kernel."""
+        sessions = []
+
+        class Again(Machine):
+            def prepare(self, plan):
+                super().prepare(plan)
+                self.share = self.results
+                sessions.append(self)
+
+            def watch(self, *_):
+                (self.results / f"{self.plan[0]}.pcap").write_text("packets")
+
+        leaks = tests_of("test_memory() { :; }\n", "leaks")
+        with mock.patch.object(cli, "all_tests", lambda: leaks), mock.patch.object(cli, "tests_for", lambda _: self.TESTS), \
+                mock.patch.object(cli, "Session", Again), tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+            out = Path(folder)
+            (out / "summary.json").write_text(json.dumps({"sample.one": "pass", "leaks.memory": "fail"}))
+            cli.rerun_with_capture(options(debug=True, suite="other"), BOOT, True, out)
+            self.assertTrue((out / "failed/leaks.memory/leaks.memory.pcap").exists())
+        self.assertEqual([session.plan for session in sessions], [["leaks.memory"]])
+
     def test_a_limit_is_for_all(self):
         tests = tests_of("test_one() { :; }\n# timeout: 5\ntest_two() { :; }\n")
         self.assertEqual([t.seconds for t in cli.choose(tests, options())], [60, 5])

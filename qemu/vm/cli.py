@@ -173,8 +173,9 @@ def rerun_with_capture(options, boot, kvm, out):
     """Runs up to three failed tests once more with a packet capture, so that their packets can be examined."""
     summary = json.loads((out / "summary.json").read_text())
     failed = [name for name, found in summary.items() if found == "fail" and name != LATE]
+    tests = choose(tests_for(options), options)
     for name in failed[:3]:
-        test = next(t for t in tests_for(options) if t.name == name)
+        test = next(t for t in tests if t.name == name)
         session = Session(options, boot, kvm, out / "again")
         session.prepare(plan_of([test]))
         with open(session.share / "env", "a") as env:
