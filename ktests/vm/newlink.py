@@ -6,11 +6,11 @@ import struct
 import subprocess
 import threading
 import time
-from socket import AF_NETLINK, SOCK_RAW, if_nametoindex, socket
+from socket import if_nametoindex
 
 from lib import host
 from lib.ends import soon
-from lib.netlink import Netlink, index_of
+from lib.netlink import ROUTE, Connection, Netlink, attribute, index_of
 
 DEFAULTS = dict(timeout=120)
 LINKS = ("rxe_d1", "rxe_d2")
@@ -71,11 +71,9 @@ def test_at_the_same_time(names):
 
 def move(index, namespace):
     """Moves a network device to another network namespace."""
-    body = struct.pack("=BxHiIIHHI", 0, 0, index, 0, 0, 8, IFLA_NET_NS_FD, namespace)
-    with socket(AF_NETLINK, SOCK_RAW, 0) as netlink:
-        netlink.send(struct.pack("=IHHII", 16 + len(body), RTM_NEWLINK, 5, 1, 0) + body)
-        status = struct.unpack_from("=i", netlink.recv(4096), 16)[0]
-    assert status == 0, os.strerror(-status)
+    connection = Connection(ROUTE)
+    with connection.socket:
+        connection.request(RTM_NEWLINK, struct.pack("=BxHiII", 0, 0, index, 0, 0) + attribute(IFLA_NET_NS_FD, struct.pack("=I", namespace)))
 
 
 def test_netdev_moved(names):

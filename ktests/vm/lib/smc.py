@@ -15,10 +15,12 @@ import struct
 import sys
 import threading
 
+from lib.netlink import DUMP, Generic, attribute
+
 PORT = 18635
 AF_SMC = 43
 INVERTED = bytes(255 - n for n in range(256))
-GENERIC, GET_FAMILY, ADD_UEID, LINKS = 16, 3, 10, 3
+ADD_UEID, LINKS = 10, 3
 libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -96,53 +98,17 @@ def call(address, count, size):
     assert not failed, f"connections failed: {failed}"
 
 
-def attribute(kind, data):
-    return struct.pack("=HH", 4 + len(data), kind) + data + bytes(-len(data) % 4)
-
-
-class Generic:
-    def __init__(self, family):
-        self.socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, GENERIC)
-        self.socket.bind((0, 0))
-        answers = self(GENERIC, GET_FAMILY, attribute(2, family.encode() + b"\0"))
-        at = 20
-        while at < len(answers[0]):
-            length, kind = struct.unpack_from("=HH", answers[0], at)
-            if kind == 1:
-                self.family = struct.unpack_from("=H", answers[0], at + 4)[0]
-            at += length + 3 & ~3
-
-    def __call__(self, family, command, body=b"", flags=5):
-        """Returns the messages up to the acknowledgement, or the end of the dump."""
-        body = struct.pack("=BBH", command, 1, 0) + body
-        self.socket.send(struct.pack("=IHHII", 16 + len(body), family, flags, 1, 0) + body)
-        answers = []
-        while True:
-            response, at = self.socket.recv(65536), 0
-            while at < len(response):
-                length, kind = struct.unpack_from("=IH", response, at)
-                if kind == 3:
-                    return answers
-                if kind == 2:
-                    status = struct.unpack_from("=i", response, at + 16)[0]
-                    if status:
-                        raise OSError(-status, os.strerror(-status))
-                    return answers
-                answers.append(response[at:at + length])
-                at += length + 3 & ~3
-
-
 def enable():
     smc = Generic("SMC_GEN_NETLINK")
     try:
-        smc(smc.family, ADD_UEID, attribute(1, b"RXE".ljust(32) + b"\0"))
+        smc(ADD_UEID, attribute(1, b"RXE".ljust(32) + b"\0"))
     except FileExistsError:
         pass
 
 
 def links():
     smc = Generic("SMC_GEN_NETLINK")
-    print(len(smc(smc.family, LINKS, flags=0x301)))
+    print(len(smc(LINKS, flags=DUMP)))
 
 
 if __name__ == "__main__":
