@@ -423,14 +423,16 @@ pub fn register<D: Device>(
     Ok(())
 }
 
-/// Unregisters all devices of a driver and waits until that has finished.
+/// Unregisters all devices of a driver id and waits until that has finished.
+///
+/// Those of `rdma_rxe` have the same one. Both modules are loaded only if that has happened at the
+/// same moment, and its links go with this module then.
 ///
 /// # Context
 ///
 /// Process context; sleeps.
 pub fn unregister_all<D: Device>() {
-    // SAFETY: All devices of this driver id have `dealloc_driver`: `rdma_rxe` cannot be loaded
-    // at the same time.
+    // SAFETY: All devices of this driver id have `dealloc_driver`, those of `rdma_rxe` too.
     unsafe { bindings::ib_unregister_driver(D::DRIVER_ID) };
 }
 
