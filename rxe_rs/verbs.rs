@@ -129,7 +129,7 @@ impl Device for DeviceCtx {
         Ok(key)
     }
 
-    fn set_pkey(&self, index: u16, pkey: u16) -> Result {
+    fn set_pkey(&self, index: Option<u16>, pkey: u16) -> Result {
         self.edit_pkeys(index, pkey)
     }
 

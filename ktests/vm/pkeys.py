@@ -62,7 +62,7 @@ def test_edit(names):
     for index, key in ((128, 0x8001), (1, 0x10000), (1, 0x8000), (-1, 0x8001)):
         refused(errno.EINVAL, device, index, key)
     refused(errno.EEXIST, device, 5, 0x7ABC)
-    for garbage in ("", "1", "1 2 3", "x 1", "1 x"):
+    for garbage in ("", "1", "1 2 3", "x 1", "1 x", "add", "add x", "add 1 2", "add 0x10000", "add -1", "add 0", "-1 1", "65536 1"):
         refused(errno.EINVAL, device, garbage, write=put_text)
     for _ in range(3):
         event = ctx.get_async_event()

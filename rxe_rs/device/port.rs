@@ -66,17 +66,24 @@ impl PKeyTable {
         u16::try_from(entry.load(Relaxed)).map_or(PKey::INVALID, PKey)
     }
 
-    /// Replaces entry `index`; returns true if that changed it. The caller serializes writers.
+    /// Replaces entry `index`, or the first one that is not in use; returns true if that changed it.
+    /// The caller serializes writers.
     ///
     /// # Errors
     ///
     /// `EINVAL` beyond the table, and for keys of partition 0 but [`PKey::INVALID`], which empties
-    /// the entry; `EEXIST` if another entry holds the same key; `EBUSY` if the last valid entry
-    /// would be emptied. Each comes with a reason for the kernel log.
-    fn set(&self, index: u16, key: PKey) -> Result<bool, (Error, &'static CStr)> {
+    /// the entry `index`; `EEXIST` if another entry holds the same key; `EBUSY` if the last valid
+    /// entry would be emptied; `ENOSPC` if no entry is free. Each comes with a reason for the kernel
+    /// log.
+    fn set(&self, index: Option<u16>, key: PKey) -> Result<bool, (Error, &'static CStr)> {
         let no_entry = (EINVAL, c"no such entry of the P_Key table");
-        pkeys::check_set(self.iter(), index, key).map_err(|error| match error {
+        let index = match index {
+            Some(index) => pkeys::check_set(self.iter(), index, key).map(|()| index),
+            None => pkeys::entry_for(self.iter(), key),
+        };
+        let index = index.map_err(|error| match error {
             pkeys::PKeyTableError::NoEntry => no_entry,
+            pkeys::PKeyTableError::Full => (ENOSPC, c"every entry of the P_Key table is in use"),
             pkeys::PKeyTableError::NoPartition => {
                 (EINVAL, c"a P_Key of partition 0, which does not exist")
             }
@@ -115,7 +122,7 @@ impl DeviceCtx {
             .is_some_and(|key| key != PKey::INVALID)
     }
 
-    /// Changes an entry of the P_Key table. Packets are checked against the new table at once, and
+    /// Changes entry `index` of the P_Key table, or the first one that is not in use. Packets are checked against the new table at once, and
     /// a `PKEY_CHANGE` event is dispatched.
     ///
     /// # Context
@@ -125,7 +132,7 @@ impl DeviceCtx {
     /// # Errors
     ///
     /// As [`PKeyTable::set`].
-    pub(crate) fn edit_pkeys(&self, index: u16, key: u16) -> Result {
+    pub(crate) fn edit_pkeys(&self, index: Option<u16>, key: u16) -> Result {
         let changed = {
             let _guard = self.pkey_lock.lock();
             self.pkeys.set(index, PKey(key))

@@ -190,7 +190,7 @@ u32 rxe_rs_netdev_speed(struct net_device *ndev);
 
 /* Attributes of a device in sysfs, and its place there (sysfs.c). */
 extern const struct attribute_group rxe_rs_sysfs_group;
-void rxe_rs_sysfs_setup(int (*set_pkey)(struct ib_device *dev, u16 index, u16 pkey));
+void rxe_rs_sysfs_setup(int (*set_pkey)(struct ib_device *dev, int index, u16 pkey));
 void rxe_rs_device_set_parent(struct ib_device *dev, const struct net_device *ndev);
 
 /*

@@ -8,17 +8,21 @@
 #include <linux/pci.h>
 #include <linux/sysfs.h>
 
-static int (*rxe_rs_set_pkey)(struct ib_device *dev, u16 index, u16 pkey);
+/* Index of the first entry of the P_Key table that is not in use. */
+#define RXE_RS_PKEY_FREE (-1)
+
+static int (*rxe_rs_set_pkey)(struct ib_device *dev, int index, u16 pkey);
 
 /**
  * rxe_rs_sysfs_setup() - set the function that changes a P_Key
- * @set_pkey: called for writes to pkey_table; returns 0 or a negative error
+ * @set_pkey: called for writes to pkey_table, with an index below 65536 or
+ *	RXE_RS_PKEY_FREE; returns 0 or a negative error
  *
  * All devices of the module share the function.
  *
  * Context: Any context.
  */
-void rxe_rs_sysfs_setup(int (*set_pkey)(struct ib_device *dev, u16 index, u16 pkey))
+void rxe_rs_sysfs_setup(int (*set_pkey)(struct ib_device *dev, int index, u16 pkey))
 {
 	WRITE_ONCE(rxe_rs_set_pkey, set_pkey);
 }
@@ -39,23 +43,30 @@ static ssize_t pkey_table_show(struct device *device,
 	return len;
 }
 
-/* Takes "INDEX P_KEY"; the P_Key 0 clears the entry. */
+/*
+ * Takes "INDEX P_KEY"; the P_Key 0 clears the entry. "add P_KEY" sets the first
+ * entry that is not in use, which only the driver can do while others write.
+ */
 static ssize_t pkey_table_store(struct device *device,
 				struct device_attribute *attr, const char *buf,
 				size_t count)
 {
 	struct ib_device *dev = rdma_device_to_ibdev(device);
 	struct net *net = read_pnet(&dev->coredev.rdma_net);
-	int index, pkey, err;
+	int index = 0, pkey = 0, err;
 	char junk;
 
 	if (!ns_capable(net->user_ns, CAP_NET_ADMIN)) {
 		rxe_rs_device_dbg(dev, "editing P_Keys takes CAP_NET_ADMIN");
 		return rxe_rs_device_checked(dev, "pkey_table", -EPERM);
 	}
-	if (sscanf(buf, "%i %i %c", &index, &pkey, &junk) != 2 || index < 0 ||
-	    index > U16_MAX || pkey < 0 || pkey > U16_MAX) {
-		rxe_rs_device_dbg(dev, "not the index of an entry and a P_Key of 16 bits");
+	if (sscanf(buf, "add %i %c", &pkey, &junk) == 1)
+		index = RXE_RS_PKEY_FREE;
+	else if (sscanf(buf, "%i %i %c", &index, &pkey, &junk) != 2 || index < 0)
+		index = U16_MAX + 1;
+	if (index > U16_MAX || pkey < 0 || pkey > U16_MAX) {
+		rxe_rs_device_dbg(dev,
+				  "not \"add\" or the index of an entry, and a P_Key of 16 bits");
 		return rxe_rs_device_checked(dev, "pkey_table", -EINVAL);
 	}
 	err = READ_ONCE(rxe_rs_set_pkey)(dev, index, pkey);

@@ -118,8 +118,8 @@ pub trait Device: Sized + Send + Sync + 'static {
     /// `EINVAL` beyond the table.
     fn pkey(&self, index: u16) -> Result<u16>;
 
-    /// Sets the P_Key at `index`; 0 clears the entry. For the administrator, who writes to the
-    /// device's sysfs attribute `pkey_table`.
+    /// Sets the P_Key at `index`, or in the first entry that is not in use; 0 clears the entry
+    /// `index`. For the administrator, who writes to the device's sysfs attribute `pkey_table`.
     ///
     /// # Context
     ///
@@ -127,8 +127,9 @@ pub trait Device: Sized + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// `EINVAL` beyond the table or for an invalid key, `EEXIST` if another entry has the key.
-    fn set_pkey(&self, index: u16, pkey: u16) -> Result;
+    /// `EINVAL` beyond the table or for an invalid key, `EEXIST` if another entry has the key,
+    /// `EBUSY` for the last valid entry, `ENOSPC` if no entry is free.
+    fn set_pkey(&self, index: Option<u16>, pkey: u16) -> Result;
 
     /// Sets the system image GUID, in wire order.
     ///

@@ -22,6 +22,8 @@ pub const fn initial(index: usize) -> PKey {
 pub enum PKeyTableError {
     /// No such entry.
     NoEntry,
+    /// Every entry is in use.
+    Full,
     /// Partition 0 does not exist (IBTA 10.9.1).
     NoPartition,
     /// Another entry has the same P_Key.
@@ -65,4 +67,28 @@ pub fn check_set(
         true => Err(PKeyTableError::Duplicate),
         false => Ok(()),
     }
+}
+
+/// Returns the entry in which `key` can be added, the first one that is not in use.
+///
+/// # Errors
+///
+/// [`PKeyTableError::NoPartition`], [`PKeyTableError::Duplicate`], [`PKeyTableError::Full`].
+pub fn entry_for(
+    entries: impl Iterator<Item = (u16, PKey)>,
+    key: PKey,
+) -> Result<u16, PKeyTableError> {
+    if key.key() == 0 {
+        return Err(PKeyTableError::NoPartition);
+    }
+    let mut free = None;
+    for (at, held) in entries {
+        if held == key {
+            return Err(PKeyTableError::Duplicate);
+        }
+        if held == PKey::INVALID {
+            free = free.or(Some(at));
+        }
+    }
+    free.ok_or(PKeyTableError::Full)
 }

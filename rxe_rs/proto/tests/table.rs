@@ -34,6 +34,27 @@ fn pkey_table() {
     assert_eq!(find(0x8000), None);
 }
 
+#[test]
+fn pkey_takes_the_first_free_entry() {
+    let mut table: Vec<PKey> = (0..pkeys::LEN).map(pkeys::initial).collect();
+    let entry = |table: &[PKey], key| pkeys::entry_for((0..).zip(table.iter().copied()), PKey(key));
+    assert_eq!(entry(&table, 0x8001), Ok(1));
+    table[1] = PKey(0x8001);
+    assert_eq!(entry(&table, 0x8001), Err(pkeys::PKeyTableError::Duplicate));
+    // The port may be a limited member as well.
+    assert_eq!(entry(&table, 0x0001), Ok(2));
+    table[0] = PKey::INVALID;
+    assert_eq!(entry(&table, 0x8002), Ok(0));
+    for key in [0, 0x8000] {
+        assert_eq!(entry(&table, key), Err(pkeys::PKeyTableError::NoPartition));
+    }
+    for (held, key) in table.iter_mut().zip(0x8100..) {
+        *held = PKey(key);
+    }
+    assert_eq!(entry(&table, 0x8002), Err(pkeys::PKeyTableError::Full));
+    assert_eq!(entry(&table, 0x817f), Err(pkeys::PKeyTableError::Duplicate));
+}
+
 fn check(table: &[PKey], index: u16, key: u16) -> Result<(), pkeys::PKeyTableError> {
     pkeys::check_set((0..).zip(table.iter().copied()), index, PKey(key))
 }

@@ -3,7 +3,7 @@
 //! `pkey_table`.
 //!
 //! Reading it returns a line `INDEX 0xKEY` for each entry in use; writing `INDEX KEY` sets an
-//! entry, and the key 0 clears it.
+//! entry, and the key 0 clears it; writing `add KEY` sets the first free entry.
 
 use crate::cli::{Key, Pkey};
 use crate::device::{Device, Driver, PkeyEntry};
@@ -19,6 +19,7 @@ const FULL: u16 = 0x8000;
 const EBUSY: i32 = 16;
 const EEXIST: i32 = 17;
 const EINVAL: i32 = 22;
+const ENOSPC: i32 = 28;
 
 /// An entry as shown to the user.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -49,7 +50,8 @@ impl From<PkeyEntry> for PkeyRow {
 #[derive(Debug, Serialize)]
 struct Change<'a> {
     device: &'a str,
-    index: u16,
+    /// `None` if another process has changed the entry since.
+    index: Option<u16>,
     /// The new key; `None` if the entry was cleared.
     pkey: Option<String>,
     /// The previous key.
@@ -153,6 +155,10 @@ fn explain(device: &Device, index: u16, key: u16, capacity: usize, error: &io::E
             format!("{name} refuses the key {key:#06x} at index {index}"),
             format!("use an index from 0 to {last} and a key whose lower 15 bits are not zero"),
         ),
+        Some(ENOSPC) => Error::new(
+            format!("all {capacity} entries of {name} are in use"),
+            format!("empty one: rxectl pkey del {name} INDEX"),
+        ),
         _ => Error::new(
             format!("{name} refuses the change: {error}"),
             "look into the kernel log: dmesg | tail",
@@ -183,21 +189,53 @@ fn write(host: &Host, device: &Device, index: u16, key: u16, out: &mut Out<'_>) 
     let was = before.iter().find(|entry| entry.index == index);
     let change = Change {
         device: &device.name,
-        index,
+        index: Some(index),
         pkey: (key != 0).then(|| format!("{key:#06x}")),
         was: was.map(|entry| format!("{:#06x}", entry.pkey)),
     };
+    report(&change, out)
+}
+
+/// Adds a key. The driver chooses the entry, because another process may add one at the same time.
+fn add(host: &Host, device: &Device, key: u16, out: &mut Out<'_>) -> Result<()> {
+    if let Some(entry) = same_partition(&table(host, device)?, key) {
+        return Err(exists_already(device, entry));
+    }
+    host.write(
+        &device.attribute("pkey_table"),
+        &format!("add {key:#06x}\n"),
+    )
+    .map_err(|error| explain(device, 0, key, device.pkey_capacity(host), &error))?;
+    let entries = table(host, device)?;
+    let change = Change {
+        device: &device.name,
+        index: entries
+            .iter()
+            .find(|entry| entry.pkey == key)
+            .map(|entry| entry.index),
+        pkey: Some(format!("{key:#06x}")),
+        was: None,
+    };
+    report(&change, out)
+}
+
+fn report(change: &Change<'_>, out: &mut Out<'_>) -> Result<()> {
     if out.json {
-        return out.document(&change);
+        return out.document(change);
     }
     let text = |key: &Option<String>| key.clone().unwrap_or_else(|| "empty".into());
-    writeln!(
-        out.to,
-        "{}: entry {index} is {}, was {}",
-        device.name,
-        text(&change.pkey),
-        text(&change.was)
-    )?;
+    let (name, key) = (change.device, text(&change.pkey));
+    match change.index {
+        Some(index) => writeln!(
+            out.to,
+            "{name}: entry {index} is {key}, was {}",
+            text(&change.was)
+        )?,
+        None => writeln!(
+            out.to,
+            "{name}: {key} was added, and has been removed since"
+        )?,
+    }
     Ok(())
 }
 
@@ -228,20 +266,7 @@ pub fn run(host: &Host, command: &Pkey, out: &mut Out<'_>) -> Result<()> {
         Pkey::List { device } => list(host, &Device::find(host, device)?, out),
         Pkey::Add { device, key } => {
             let device = Device::find(host, device)?;
-            let key = value_of(key)?;
-            let entries = table(host, &device)?;
-            if let Some(entry) = same_partition(&entries, key) {
-                return Err(exists_already(&device, entry));
-            }
-            let capacity = u16::try_from(device.pkey_capacity(host)).unwrap_or(u16::MAX);
-            let used = |index: &u16| entries.iter().any(|entry| entry.index == *index);
-            let Some(index) = (0..capacity).find(|index| !used(index)) else {
-                return Err(Error::new(
-                    format!("all {capacity} entries of {} are in use", device.name),
-                    format!("empty one: rxectl pkey del {} INDEX", device.name),
-                ));
-            };
-            write(host, &device, index, key, out)
+            add(host, &device, value_of(key)?, out)
         }
         Pkey::Set { device, index, key } => {
             let device = Device::find(host, device)?;
@@ -281,15 +306,19 @@ mod tests {
     }
 
     #[test]
-    fn last_entry() {
+    fn refusals_of_the_driver() {
         let device = Device {
             name: "rxe0".into(),
             driver: Driver::RxeRs,
         };
-        let error = io::Error::from_raw_os_error(EBUSY);
-        let said = format!("{:?}", explain(&device, 4, 0, 128, &error));
-        for part in ["entry 4", "last valid", "pkey set rxe0 4", "pkey add rxe0"] {
-            assert!(said.contains(part), "{part} is missing: {said}");
+        let last = ["entry 4", "last valid", "pkey set rxe0 4", "pkey add rxe0"];
+        let full = ["all 128 entries of rxe0", "pkey del rxe0"];
+        for (number, parts) in [(EBUSY, &last[..]), (ENOSPC, &full)] {
+            let error = io::Error::from_raw_os_error(number);
+            let said = format!("{:?}", explain(&device, 4, 0, 128, &error));
+            for part in parts {
+                assert!(said.contains(part), "{part} is missing: {said}");
+            }
         }
     }
 

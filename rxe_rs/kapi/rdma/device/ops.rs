@@ -320,9 +320,10 @@ impl<D: Device> Ops<D> {
     /// Called for the sysfs attribute of a live device.
     pub(super) unsafe extern "C" fn set_pkey_callback(
         dev: *mut bindings::ib_device,
-        index: u16,
+        index: c_int,
         pkey: u16,
     ) -> c_int {
+        let index = u16::try_from(index).ok();
         // SAFETY: By the caller's guarantee; attributes are there while the device is registered.
         let operation = unsafe { Operation::new(dev, c"pkey_table") };
         // SAFETY: As above.

@@ -338,6 +338,7 @@ pub const ENTRIES: &[Entry] = &[
             "rxe_rs_mr_add, rxe_rs_mr_remove: the region has 4096 segments, parts of segments that \
              were cut included.",
             "rdma link add: the namespace has too many devices.",
+            "Writing to pkey_table (rxectl pkey add): every entry is in use.",
         ],
         look: &[OBJECTS, LIMITS, REASONS],
     },
