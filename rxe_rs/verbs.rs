@@ -142,6 +142,13 @@ impl Device for DeviceCtx {
     }
 
     fn add_gid(&self, gid: &GidEntry) -> Result {
+        // The core also offers the addresses of network devices that containers have above that of
+        // the link. It can neither receive what is sent to them nor find a route for them, and the
+        // connection manager would choose it for a container that has a link of its own.
+        if gid.net != self.netdev.net() {
+            let reason = c"the address is that of a network device in another namespace";
+            return Err(self.handle.refuse_with(ENODEV, reason));
+        }
         self.gids.add(gid)
     }
 

@@ -62,7 +62,7 @@ struct rxe_rs_path {
 
 int rxe_rs_path_from_attr(const struct rdma_ah_attr *attr, struct rxe_rs_path *path);
 void rxe_rs_path_to_attr(struct rdma_ah_attr *attr, const struct rxe_rs_path *path);
-u32 rxe_rs_gid_ifindex(const struct ib_gid_attr *attr);
+u32 rxe_rs_gid_netdev(const struct ib_gid_attr *attr, u64 *net_id);
 
 struct ib_ucontext *rxe_rs_udata_ucontext(struct ib_udata *udata);
 int rxe_rs_copy_from_udata(struct ib_udata *udata, void *dst, size_t len);

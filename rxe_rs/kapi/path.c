@@ -70,20 +70,25 @@ void rxe_rs_path_to_attr(struct rdma_ah_attr *attr, const struct rxe_rs_path *pa
 }
 
 /**
- * rxe_rs_gid_ifindex() - return the index of the network device of a GID
+ * rxe_rs_gid_netdev() - return where the network device of a GID is
  * @attr: entry of the GID table that the core adds or removes
+ * @net_id: receives the identity of its network namespace, or 0 if it is going
  *
  * Context: Any context.
- * Return: The index, or 0 if the network device is going.
+ * Return: Its index, or 0 if it is going.
  */
-u32 rxe_rs_gid_ifindex(const struct ib_gid_attr *attr)
+u32 rxe_rs_gid_netdev(const struct ib_gid_attr *attr, u64 *net_id)
 {
 	const struct net_device *ndev;
-	u32 ifindex;
+	u32 ifindex = 0;
 
+	*net_id = 0;
 	rcu_read_lock();
 	ndev = rcu_dereference(attr->ndev);
-	ifindex = ndev ? READ_ONCE(ndev->ifindex) : 0;
+	if (ndev) {
+		*net_id = dev_net_rcu(ndev)->net_cookie;
+		ifindex = READ_ONCE(ndev->ifindex);
+	}
 	rcu_read_unlock();
 	return ifindex;
 }

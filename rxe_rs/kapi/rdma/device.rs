@@ -37,7 +37,10 @@ use super::{
 };
 use crate::{
     bindings,
-    net::netdev::NetDev, //
+    net::netdev::{
+        NetDev,
+        NetId, //
+    },
 };
 use core::ptr::NonNull;
 use kernel::{
@@ -63,6 +66,8 @@ pub struct GidEntry {
     pub index: u16,
     /// Interface index of its network device, which may be above that of the port; 0 if that goes.
     pub ifindex: u32,
+    /// The namespace of that device, which need not be that of the port.
+    pub net: NetId,
 }
 
 /// An RDMA device of a driver with one RoCEv2 port.

@@ -12,6 +12,7 @@ use super::{
 use crate::{
     bindings,
     error::errno,
+    net::netdev::NetId,
     rdma::{
         advise::advise_mr_callback,
         ah::{
@@ -372,11 +373,14 @@ impl<D: Device> Ops<D> {
 ///
 /// `attr` is an entry that the core adds or removes.
 unsafe fn gid_entry(attr: &bindings::ib_gid_attr) -> GidEntry {
+    let mut net = 0;
+    // SAFETY: By the caller's guarantee; the number is ours.
+    let ifindex = unsafe { bindings::rxe_rs_gid_netdev(attr, &mut net) };
     GidEntry {
         // SAFETY: All members of the union are plain bytes.
         gid: unsafe { *attr.gid.raw.as_ref() },
         index: attr.index,
-        // SAFETY: By the caller's guarantee.
-        ifindex: unsafe { bindings::rxe_rs_gid_ifindex(attr) },
+        ifindex,
+        net: NetId(net),
     }
 }
