@@ -112,8 +112,9 @@ impl<T: Send + Sync + 'static> ByNamespace<T> {
 
     /// Returns the item whose device is on the network device that received `segment`, or on that
     /// of its VRF, unless it is a loopback device, on which packets for all others of the host
-    /// arrive; otherwise the item whose device owns the destination address; otherwise any item
-    /// whose device may have received it. Takes no lock.
+    /// arrive, as they do on that of a VRF: if it does not own the destination address, one that
+    /// does and may have received the packet comes first. Otherwise returns any item whose device
+    /// may have received it. Takes no lock.
     pub(crate) fn of<'g>(
         &'g self,
         segment: &RxSegment<'_>,
@@ -121,22 +122,23 @@ impl<T: Send + Sync + 'static> ByNamespace<T> {
         device: impl Fn(&T) -> &DeviceCtx,
     ) -> Option<&'g Arc<T>> {
         let net = segment.net();
+        let to = Gid(segment.destination());
+        let owns = |item: &Arc<T>| device(item).gids.contains(&to, rcu);
+        let mut any = None;
         if !segment.is_loopback() {
             let on = |id| self.find(net, rcu, |item| device(item).netdev.id() == id);
-            let exact = on(segment.netdev());
-            if let Some(exact) = exact.or_else(|| segment.vrf().and_then(|(id, _)| on(id))) {
-                return Some(exact);
+            any = on(segment.netdev()).or_else(|| segment.vrf().and_then(|(id, _)| on(id)));
+            let exact = any.filter(|&item| to.is_multicast() || owns(item));
+            if exact.is_some() {
+                return exact;
             }
         }
-        let to = Gid(segment.destination());
-        let mut any = None;
         let owner = self.find(net, rcu, |item| {
-            let dev = device(item);
-            if !dev.is_ingress(segment, rcu) {
+            if !device(item).is_ingress(segment, rcu) {
                 return false;
             }
             any = any.or(Some(item));
-            dev.gids.contains(&to, rcu)
+            owns(item)
         });
         owner.or(any)
     }
