@@ -89,8 +89,11 @@ static unsigned int rxe_rs_hook_rcv(struct rxe_rs_endpoint *ep, struct sk_buff *
 	} else if (rxe_rs_ct_unconfirmed(skb)) {
 		unsigned int verdict;
 
-		/* The UDP layer would segment a packet that must stay whole, and drop it. */
-		if (!skb_is_gso_sctp(skb))
+		/*
+		 * The UDP layer would segment a packet that must stay whole, and drop it. For those
+		 * of a VRF it finds no socket, unless net.ipv4.udp_l3mdev_accept is set.
+		 */
+		if (!skb_is_gso_sctp(skb) && !netif_is_l3_master(skb->dev))
 			return NF_ACCEPT;
 		verdict = rxe_rs_ct_confirm(skb);
 		if (verdict != NF_ACCEPT)
