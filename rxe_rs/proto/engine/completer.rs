@@ -135,10 +135,12 @@ impl Qp {
             }
             Syndrome::RnrNak { timer } => {
                 backend.count(Count::RnrNakReceived);
+                let acked = self.acknowledge(now, psn, backend);
                 // An RNR NAK for a packet not retransmitted since the previous one is a duplicate.
+                // If it is for a later packet, the wait has ended by now.
                 let new = self.req.rnr_until.is_none() && self.req.rnr_psn != Some(psn);
                 let mut from = psn;
-                if self.acknowledge(now, psn, backend) == Acked::ResponseMissing {
+                if acked == Acked::ResponseMissing {
                     if new {
                         self.req.responses.on_answered(psn.next());
                     }

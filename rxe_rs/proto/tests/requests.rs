@@ -562,6 +562,35 @@ fn rnr_nak_before_a_repetition() {
     }
 }
 
+/// The peer had a receive for a copy of the packet that it had refused, but none for the next one:
+/// that is not sent before the time that the second RNR NAK demands.
+#[test]
+fn rnr_nak_for_a_later_packet() {
+    const WAIT: u64 = 10_240_000;
+    let mut pair = pair();
+    let first = pair.qps[0].sq_psn();
+    for id in 0..2 {
+        pair.post(0, wr(SendOp::Send, id, 100), 0);
+    }
+    pair.transmit(0);
+    pair.drop_in_flight();
+    for refused in 0..2 {
+        let psn = first.wrapping_add(refused);
+        let bth = Bth::new(Opcode::RC_ACKNOWLEDGE, Qpn::new(0x11), psn);
+        let aeth = Aeth::new(Syndrome::RnrNak { timer: 20 }, Msn::new(refused));
+        pair.inject(0, Headers::new(bth).aeth(aeth), &[]);
+        pair.transmit(0);
+        assert_eq!(in_flight(&pair), [], "{refused}");
+    }
+    let resume = pair.now + WAIT;
+    while pair.packets_in_flight().count() == 0 {
+        assert!(pair.step());
+        pair.transmit(0);
+    }
+    assert!(pair.now >= resume, "{:?} {resume:?}", pair.now);
+    assert_eq!(pair.statuses(0), [(0, WcStatus::Success)]);
+}
+
 /// The congestion bits of a packet other than a CNP change nothing.
 #[test]
 fn congestion_bits_of_requests() {
