@@ -603,8 +603,12 @@ impl Qp {
     }
 
     /// Reports that packets of [`Qp::poll_transmit`] were dropped locally (queue full, no memory):
-    /// pauses transmission for a short time; the lost packets are retransmitted later.
+    /// pauses transmission for a short time; the lost packets are retransmitted later. No-op if the
+    /// QP has been reset meanwhile.
     pub fn on_congestion(&mut self, now: Instant) {
+        if matches!(self.state, State::Reset | State::Init) {
+            return;
+        }
         self.req
             .window
             .on_loss(self.req.max_psn, self.req.least_window());

@@ -69,6 +69,24 @@ fn shared_receive_queues_are_not_flushed() {
     assert_eq!(pair.hosts[1].receives.len(), 2);
 }
 
+/// The owner reports that packets were dropped, but the QP that sent them has been reset meanwhile:
+/// the next connection does not begin with a loss.
+#[test]
+fn packets_dropped_after_a_reset() {
+    let mut pair = Pair::small(Service::Rc, 1, Link::PERFECT);
+    let window = pair.qps[0].window();
+    pair.post(0, wr(SendOp::Write, 1, 5000), 0);
+    pair.transmit(0);
+    let (now, host) = (pair.now, &mut pair.hosts[0]);
+    pair.qps[0].set_state(State::Reset, host);
+    pair.qps[0].on_congestion(now);
+    assert_eq!(pair.qps[0].poll_timeout(), None);
+    for state in [State::Init, State::Rtr, State::Rts] {
+        pair.qps[0].set_state(state, &mut pair.hosts[0]);
+    }
+    assert_eq!(pair.qps[0].window(), window);
+}
+
 /// A QP with its own receive queue flushes all of it, also later posts, and raises no event.
 #[test]
 fn receive_queues_are_flushed() {
