@@ -88,12 +88,13 @@ impl Qp {
 
     /// A response outside the PSNs in flight. If it is duplicate data, the peer is still answering
     /// a retransmitted request before it sends the expected response, so the acknowledgement timer
-    /// is extended. Data further back than the maximum window is ignored.
+    /// is extended. Data further back than the maximum window is ignored, and more of it than that.
     fn duplicate_response(&mut self, now: Instant, packet: &Packet<'_>) {
         let behind = u32::try_from(self.req.una_psn.delta(packet.bth().psn)).unwrap_or(0);
         let recent = (1..=CongestionWindow::MAX).contains(&behind);
         let data = packet.opcode().operation() != Operation::Acknowledge;
-        if recent && data {
+        if recent && data && self.req.duplicate_responses < CongestionWindow::MAX {
+            self.req.duplicate_responses = self.req.duplicate_responses.saturating_add(1);
             self.extend_timer(now);
         }
     }
@@ -107,11 +108,10 @@ impl Qp {
         let Some(next) = ack_deadline(now, &self.attrs) else {
             return;
         };
-        self.req.duplicate_responses = self.req.duplicate_responses.saturating_add(1);
         let wait = next.ns_since(now);
         let limit = now.saturating_add(wait.saturating_mul(MAX_TIMER_EXTENSION));
         let limit = *self.req.rearm_limit.get_or_insert(limit);
-        if self.req.duplicate_responses < CongestionWindow::MAX && next <= limit {
+        if next <= limit {
             self.req.rearm(now, &self.attrs);
         }
     }

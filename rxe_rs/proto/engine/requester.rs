@@ -97,9 +97,9 @@ pub(super) struct Requester {
     probe_pending: bool,
     /// PSN of the response packet that a probe READ requested.
     pub(super) probed_psn: Option<Psn>,
-    /// Duplicate and early responses since the last progress or retry.
+    /// Duplicate responses since the last progress or retry.
     pub(super) duplicate_responses: u32,
-    /// Time up to which they may extend the acknowledgement timer.
+    /// Time up to which they, and early ones, may extend the acknowledgement timer.
     pub(super) rearm_limit: Option<Instant>,
     /// Loss timer: when to retransmit the oldest request after an unproven or early sign of loss.
     pub(super) loss_deadline: Option<Instant>,

@@ -634,6 +634,31 @@ fn slow_responses() {
     assert_eq!(pair.statuses(0), [(1, WcStatus::Success)]);
 }
 
+/// The first response is lost, and the peer sends many of the others before it looks at the next
+/// request, at a high rate: it is the time that limits how long they extend the timer.
+#[test]
+#[cfg_attr(miri, ignore = "thousands of packets")]
+fn many_early_responses() {
+    let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, 1 << 16);
+    // 16.8 ms.
+    pair.qps[0].attrs.timeout = 12;
+    let first = pair.qps[0].sq_psn();
+    pair.post(0, wr(SendOp::Read, 1, 20_000 * MTU), 0);
+    pair.transmit(0);
+    pair.drop_in_flight();
+    for ahead in 2..20_000 {
+        pair.now += 2000;
+        let opcode = Opcode::rc(Operation::ReadRespMiddle);
+        let bth = Bth::new(opcode, Qpn::new(0x11), first.wrapping_add(ahead));
+        pair.inject(0, Headers::new(bth), &[0; MTU as usize]);
+        let (now, host) = (pair.now, &mut pair.hosts[0]);
+        pair.qps[0].handle_timeout(now, host);
+        pair.transmit(0);
+        pair.drop_in_flight();
+    }
+    assert_eq!(pair.hosts[0].counts[Count::Timeout], 0);
+}
+
 /// Many responses of READs are lost at a peer that answers few requests at a time and slowly: each
 /// new one that arrives is progress.
 #[test]
