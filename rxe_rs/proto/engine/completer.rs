@@ -167,6 +167,7 @@ impl Qp {
                 self.move_cursor(from, backend);
                 self.req.rnr_psn = Some(psn);
                 self.req.deadline = None;
+                self.req.loss_deadline = None;
                 self.req.prober.on_retransmit(now);
                 self.req.prober.rearm(now, false);
                 let wait = self.rnr_wait_ns(now, timer);

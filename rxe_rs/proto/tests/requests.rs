@@ -591,6 +591,49 @@ fn rnr_nak_for_a_later_packet() {
     assert_eq!(pair.statuses(0), [(0, WcStatus::Success)]);
 }
 
+/// rdma_rxe sends a sequence NAK for the packets behind the one that it has refused with an RNR NAK.
+/// It arrives when that has been sent again: nothing is lost, and no retry is used.
+#[test]
+fn sequence_nak_behind_an_rnr_nak() {
+    let mut pair = pair();
+    post_receives(&mut pair, 1, 1);
+    pair.post(0, wr(SendOp::Send, 0, 100), 0);
+    pair.run(SECOND);
+    assert!(pair.qps[0].round_trip_ns().is_some());
+    let psn = pair.qps[0].sq_psn();
+    for id in 1..4 {
+        pair.post(0, wr(SendOp::Send, id, 100), 0);
+    }
+    let answer = |pair: &mut Pair, syndrome| {
+        let bth = Bth::new(Opcode::RC_ACKNOWLEDGE, Qpn::new(0x11), psn);
+        pair.inject(
+            0,
+            Headers::new(bth).aeth(Aeth::new(syndrome, Msn::new(1))),
+            &[],
+        );
+    };
+    let wait = |pair: &mut Pair, ns| {
+        pair.now += ns;
+        let (now, host) = (pair.now, &mut pair.hosts[0]);
+        pair.qps[0].handle_timeout(now, host);
+        pair.transmit(0);
+        let sent = in_flight(pair).len();
+        pair.drop_in_flight();
+        sent
+    };
+    assert_eq!(wait(&mut pair, 0), 3);
+    for round in 0..3 {
+        // 10 us, as long as a round trip.
+        answer(&mut pair, Syndrome::RnrNak { timer: 1 });
+        assert_eq!(wait(&mut pair, 10_000), 3, "{round}");
+        answer(&mut pair, Syndrome::Nak(NakCode::PsnSequence));
+        assert_eq!(wait(&mut pair, 0), 0, "{round}");
+        // In the next round the next RNR NAK is the response to what was sent again in this one.
+        assert_eq!(wait(&mut pair, 6000), 0, "{round}");
+    }
+    assert_eq!(pair.hosts[0].counts[Count::Retry], 0);
+}
+
 /// The congestion bits of a packet other than a CNP change nothing.
 #[test]
 fn congestion_bits_of_requests() {

@@ -386,6 +386,9 @@ impl Qp {
     pub(in crate::engine) fn request_timeout(&mut self, now: Instant, backend: &mut impl Backend) {
         if self.req.rnr_until.is_some_and(|at| at <= now) {
             self.req.rnr_until = None;
+            // rdma_rxe sends a sequence NAK for the packets behind the one that it has refused. It
+            // may arrive after that is sent again, but before a response to it can.
+            self.req.retransmitted_at = Some(now);
             self.req.responses.on_retransmit(self.req.psn);
             self.req.rearm(now, &self.attrs);
         }
