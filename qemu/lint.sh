@@ -31,6 +31,7 @@ clippy)
 	# With the kernel's lints and toolchain. In a folder of its own, because objects made by clippy cannot be linked. make does not
 	# compile again what it has compiled, so only a complete run in which clippy had nothing to say leaves them for the next one.
 	folder=$clone/out/clippy-$SERIES
+	mkdir -p out
 	[ -e "$folder/clean" ] || rm -rf "$folder"
 	rm -f "$folder/clean"
 	{ "$here/build-module.sh" -o "$folder" -k "$SERIES" "$clone" CLIPPY=1 modules 2>&1 || echo "error: the build has failed"; } | tee out/clippy.log
