@@ -14,7 +14,7 @@ from pyverbs.mr import MR
 from pyverbs.wr import SGE, SendWR
 import pyverbs.enums as e
 
-from lib import host, keys, segments
+from lib import host, keys, segments, uverbs
 from lib.debug_messages import refusal_logged
 from lib.dmabuf import ADD_DMABUF, PAGE, SIZE, Buffer, Region, add_buffer, require_udmabuf
 from lib.ends import ACCESS, pair, pattern
@@ -65,6 +65,13 @@ def test_operations(names):
         a.complete()
         assert struct.unpack("=QQ", ra.get(8) + rb.get(8, 64)) == (before, after)
     keys.write(a, rb.iova + 600_000, rb.rkey, 2, e.IBV_WC_REM_ACCESS_ERR)
+
+
+def test_query(names):
+    """QUERY_MR returns keys, length and address of a region of a DMA buffer."""
+    _, b = pair(names)
+    region = Region(b, 3 * PAGE + 8, 600_001)
+    assert uverbs.query_mr(b.ctx.cmd_fd, region.handle) == (region.lkey, region.rkey, 600_001, region.iova)
 
 
 def test_rights(names):

@@ -14,6 +14,7 @@ from pyverbs.qp import QPAttr, QPCap, QPEx, QPInitAttrEx
 from pyverbs.wr import SGE, SendWR
 import pyverbs.enums as e
 
+from lib import uverbs
 from lib.case import case
 from lib.ends import ACCESS, MTU, End, completion, in_thread, pair, pattern
 from lib.keys import (
@@ -536,3 +537,18 @@ def test_binds_while_reregistered(names):
         file.seek(0)
         assert file.read() == bytes(PAGE), f"one of {bound} windows granted WRITEs to memory that was registered for reading"
         assert bound, "no window was bound"
+
+
+def test_query(names):
+    """Each call that registers a region enters keys, length and address in what QUERY_MR returns; it must not matter which."""
+    a, b = pair(names)
+    addr, fd = page_buffer(2), b.ctx.cmd_fd
+    for register in uverbs.reg_mr, uverbs.reg_mr_by_method:
+        for access in ACCESS, ACCESS | e.IBV_ACCESS_ON_DEMAND:
+            iova = 0x7000_0000_0000 + 100
+            handle, lkey, rkey = register(fd, b.pd.handle, addr + 100, 5000, iova, access)
+            assert uverbs.query_mr(fd, handle) == (lkey, rkey, 5000, iova)
+            assert rereg(types.SimpleNamespace(handle=handle, lkey=lkey, rkey=rkey), b, TRANS, addr=addr + 8, length=99) == 0
+            assert uverbs.query_mr(fd, handle) == (lkey, rkey, 99, addr + 8)
+            write(a, addr + 8, rkey, 99)
+            uverbs.dereg_mr(fd, handle)

@@ -12,6 +12,8 @@ REG_MR, REREG_MR, DEREG_MR, ALLOC_MW = 9, 11, 13, 14
 QUERY_QP = 25
 # Object types (`enum uverbs_default_objects`).
 DEVICE, MR = 0, 7
+# Methods of memory regions (`enum uverbs_methods_mr`).
+QUERY_MR, REG_MR_METHOD = 3, 5
 DRIVER_ID = 14
 MANDATORY = 1
 IOCTL = (3 << 30) | (24 << 16) | (0x1B << 8) | 1
@@ -87,6 +89,22 @@ def rereg_mr(fd, mr, flags, pd=0, addr=0, length=0, iova=0, access=0):
 
 def dereg_mr(fd, mr):
     command(fd, DEREG_MR, struct.pack("=I", mr))
+
+
+def reg_mr_by_method(fd, pd, addr, length, iova, access):
+    """As `reg_mr`, by the ioctl method."""
+    lkey, rkey = ctypes.c_uint32(), ctypes.c_uint32()
+    handle, *_ = method(fd, MR, REG_MR_METHOD, [(0, 0, 0), (1, 0, pd), (3, 8, iova), (4, 8, addr), (5, 8, length), (6, 4, access),
+                                                (9, 4, ctypes.addressof(lkey)), (10, 4, ctypes.addressof(rkey))])
+    return handle, lkey.value, rkey.value
+
+
+def query_mr(fd, mr):
+    """Returns L_Key, R_Key, length and address of a region, as `ibv_import_mr` gets them."""
+    values = [ctypes.c_uint32(), ctypes.c_uint32(), ctypes.c_uint64(), ctypes.c_uint64()]
+    attrs = [(1 + n, ctypes.sizeof(value), ctypes.addressof(value)) for n, value in enumerate(values)]
+    method(fd, MR, QUERY_MR, [(0, 0, mr), *attrs])
+    return tuple(value.value for value in values)
 
 
 def query_qp(fd, qp):

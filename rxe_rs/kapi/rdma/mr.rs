@@ -382,8 +382,12 @@ struct MrObject<T> {
 pub(crate) struct MrOps<D: Device>(PhantomData<D>);
 
 impl<D: Device> MrOps<D> {
+    /// Allocates an object for the region that `f` creates. `bounds` are address and length as the
+    /// caller has requested them: the core enters them itself for some calls only, and reports them
+    /// in `QUERY_MR` and to netlink.
     fn object(
         operation: &Operation,
+        bounds: (u64, u64),
         f: impl FnOnce() -> Result<MrCreated<D::Mr>>,
     ) -> *mut bindings::ib_mr {
         let make = || {
@@ -393,6 +397,7 @@ impl<D: Device> MrOps<D> {
             let mut c: bindings::ib_mr = pin_init::zeroed();
             c.lkey = created.lkey;
             c.rkey = created.rkey;
+            (c.iova, c.length) = bounds;
             Ok(KBox::write(
                 uninit,
                 MrObject {
@@ -447,7 +452,7 @@ impl<D: Device> MrOps<D> {
     ) -> *mut bindings::ib_mr {
         // SAFETY: The PD is alive, so its device is.
         let operation = unsafe { Operation::new((*pd).device, c"reg_user_mr") };
-        Self::object(&operation, || {
+        Self::object(&operation, (iova, length), || {
             let access = Self::user_access(access, dmah, D::Mr::ACCESS)?;
             // SAFETY: By the caller's guarantee.
             let (_, dev, ctx) = unsafe { Self::parents(pd) };
@@ -486,7 +491,7 @@ impl<D: Device> MrOps<D> {
     ) -> *mut bindings::ib_mr {
         // SAFETY: The PD is alive, so its device is.
         let operation = unsafe { Operation::new((*pd).device, c"reg_user_mr_dmabuf") };
-        Self::object(&operation, || {
+        Self::object(&operation, (iova, length), || {
             let access = Self::user_access(access, dmah, D::Mr::ACCESS & !ACCESS_ON_DEMAND)?;
             // SAFETY: By the caller's guarantee.
             let (raw_dev, dev, ctx) = unsafe { Self::parents(pd) };
@@ -513,7 +518,7 @@ impl<D: Device> MrOps<D> {
     ) -> *mut bindings::ib_mr {
         // SAFETY: The PD is alive, so its device is.
         let operation = unsafe { Operation::new((*pd).device, c"get_dma_mr") };
-        Self::object(&operation, || {
+        Self::object(&operation, (0, 0), || {
             // SAFETY: By the caller's guarantee.
             let (_, dev, ctx) = unsafe { Self::parents(pd) };
             // SAFETY: Only kernel consumers can call this verb.
@@ -542,7 +547,7 @@ impl<D: Device> MrOps<D> {
     ) -> *mut bindings::ib_mr {
         // SAFETY: The PD is alive, so its device is.
         let operation = unsafe { Operation::new((*pd).device, c"alloc_mr") };
-        Self::object(&operation, || {
+        Self::object(&operation, (0, 0), || {
             // SAFETY: By the caller's guarantee.
             let (_, dev, ctx) = unsafe { Self::parents(pd) };
             if mr_type == bindings::RXE_RS_MR_TYPE_SEGMENTS {
