@@ -527,6 +527,13 @@ def test_rereg_translation(names):
     a, b = sides(names)
     assert rereg(b, TRANS, addr=other.addr, length=PAGE) == 0
     keys.write(a.end, *b.remote(), 10, e.IBV_WC_REM_ACCESS_ERR)
+    # The whole address space.
+    a, b = sides(names)
+    assert rereg(b, TRANS, length=(1 << 64) - 1) == 0
+    other.drop()
+    for area in other, b.area:
+        data = keys.write(a.end, area.addr, b.mr.rkey, PAGE)
+        assert area.get(PAGE) == data
 
 
 def test_rereg_rights(names):

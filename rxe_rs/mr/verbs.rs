@@ -374,10 +374,11 @@ impl MemoryRegion for MrCtx {
         let new = match change.range {
             // One segment replaces all.
             Some(range) => {
-                check_bounds(dev, range.iova, range.length)?;
+                let length = range.length_for(rights)?;
+                check_bounds(dev, range.iova, length)?;
                 desc.iova = range.iova;
-                desc.length = range.length;
-                old.with_memory(desc, get_memory(range.start, range.length)?)
+                desc.length = length;
+                old.with_memory(desc, get_memory(range.start, length)?)
             }
             // Pages faulted in for reading may be shared with other processes, which must not see
             // writes.

@@ -98,6 +98,29 @@ pub struct NewRange {
     pub iova: u64,
 }
 
+impl NewRange {
+    /// Returns the length of the memory for `access` (`ACCESS_*` bits), which is less than was
+    /// requested if that was the whole address space, with on-demand paging (see ibv_reg_mr(3)).
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if that has another address in the region, or is to consist of huge pages.
+    pub fn length_for(&self, access: u32) -> Result<u64> {
+        if access & ACCESS_ON_DEMAND == 0 || self.start != 0 || self.length != u64::MAX {
+            return Ok(self.length);
+        }
+        // The address space has pages of any size.
+        if self.iova != 0 || access & ACCESS_HUGETLB != 0 {
+            return Err(EINVAL);
+        }
+        Ok(USER_END)
+    }
+}
+
 /// Pins memory of the process that called the running verb.
 ///
 /// # Context
@@ -456,14 +479,12 @@ impl<D: Device> MrOps<D> {
             let access = Self::user_access(access, dmah, D::Mr::ACCESS)?;
             // SAFETY: By the caller's guarantee.
             let (_, dev, ctx) = unsafe { Self::parents(pd) };
-            let mut length = length;
-            if access & ACCESS_ON_DEMAND != 0 && start == 0 && length == u64::MAX {
-                // The whole address space, which has pages of any size (see ibv_reg_mr(3)).
-                if iova != 0 || access & ACCESS_HUGETLB != 0 {
-                    return Err(EINVAL);
-                }
-                length = USER_END;
-            }
+            let range = NewRange {
+                start,
+                length,
+                iova,
+            };
+            let length = range.length_for(access)?;
             let pinner = Pinner::new();
             let user = UserMr {
                 memory: pinner.memory(start, length, access)?,
