@@ -212,12 +212,14 @@ impl Pager {
         }
     }
 
-    /// Dequeues `item` if it still waits: its queue pair is being destroyed.
+    /// Detaches `item` from its queue pair, and dequeues it if it still waits: the queue pair is
+    /// being destroyed, or has been reset.
     ///
     /// # Context
     ///
     /// Process context; may sleep.
-    pub(crate) fn cancel(&self, item: &Arc<PageIn>) {
+    pub(crate) fn end(&self, item: &Arc<PageIn>) {
+        item.unbind();
         let dequeued = {
             let mut state = self.state.lock();
             let account = item.request.lock().account;
@@ -374,6 +376,24 @@ impl PageIn {
         *self.owner.lock() = Some(owner.clone());
     }
 
+    fn owner(&self) -> Option<Arc<QpCtx>> {
+        self.owner.lock().clone()
+    }
+
+    /// Creates another one for the same queue pair, which has been reset and must not wait for the
+    /// end of a page fault of its earlier connection.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn another(&self) -> Result<Arc<Self>> {
+        let another = Self::new()?;
+        if let Some(owner) = self.owner() {
+            another.bind(&owner);
+        }
+        Ok(another)
+    }
+
     /// Clears the queue pair.
     ///
     /// # Context
@@ -409,9 +429,8 @@ impl WorkItem for PageIn {
             }
         };
         drop(spare);
-        let owner = this.owner.lock().clone();
-        if let Some(qp) = owner {
-            qp.page_in_done(denied);
+        if let Some(qp) = this.owner() {
+            qp.page_in_done(&this, denied);
         }
         drop(this);
         drop(module);

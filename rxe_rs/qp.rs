@@ -31,7 +31,6 @@ use crate::{
         MrCtx,
         TiedMrs, //
     },
-    pager::PageIn,
     queue::{
         RecvStore,
         SendStore, //
@@ -236,7 +235,6 @@ pub(crate) struct QpCtx {
     /// Resumes the QP after a page fault, or a FLUSH.
     #[pin]
     resume_work: Work<QpCtx, 1>,
-    page_in: Arc<PageIn>,
 }
 
 impl_has_work! {
@@ -451,17 +449,16 @@ impl QueuePair for QpCtx {
     fn destroy(self: &Arc<Self>, _dev: &Arc<DeviceCtx>) {
         self.dev.demux.withdraw(self);
         self.quiesce();
-        let tied_mrs = {
+        let (tied_mrs, page_in) = {
             let mut inner = self.inner.lock();
             inner.destroyed = true;
             self.offers.withdraw_all(&mut inner.offered);
-            inner.tied_mrs.take()
+            (inner.tied_mrs.take(), inner.paging.page_in())
         };
         self.timer.shutdown();
         self.queued.cancel();
         self.leave_cqs();
-        self.page_in.unbind();
-        self.dev.demux.pager.cancel(&self.page_in);
+        self.dev.demux.pager.end(&page_in);
         if let Some(tied_mrs) = tied_mrs {
             tied_mrs.revoke();
             tied_mrs.release_memory();

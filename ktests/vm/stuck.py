@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Deferred packets of many queue pairs that wait for page faults which do not complete: how much memory they take."""
+"""Page faults that do not complete: how much memory the deferred packets of many queue pairs take, and queue pairs that are used again."""
+import ctypes
 import os
 import re
 
 from pyverbs.mr import MR
+from pyverbs.qp import QPAttr
 from pyverbs.wr import SGE
 import pyverbs.enums as e
 
 from lib.counters import counter
 from lib.ends import ACCESS, pair, pattern, soon
 from lib.memory import provide
-from lib.odp import ON_DEMAND, Area
+from lib.odp import ON_DEMAND, PAGE, Area
 
 DEFAULTS = dict(timeout=120, driver="rxe_rs", reason="rdma_rxe defers no packets")
 PAIRS = 64
@@ -78,3 +80,28 @@ def test_packets_wait_up_to_a_limit(names):
 
         soon(arrived, 30, f"nothing arrived at queue pair {n}")
     soon(lambda: allocated() - before < SLACK, 30, "packets are still deferred")
+
+
+def test_reset(names):
+    """A queue pair that is reset while a page fault does not complete: its next connection does not wait for that."""
+    stuck, area = Area(PAGE, anonymous=True), Area(2 * PAGE, anonymous=True)
+    fd = provide(stuck)
+    a, b = pair(names, timeout=17)
+    of_stuck = MR(b.pd, PAGE, ON_DEMAND, address=stuck.addr)
+    mr = MR(b.pd, 2 * PAGE, ON_DEMAND, address=area.addr)
+    for n in range(20):
+        a.post(e.IBV_WR_RDMA_WRITE, a.sge(100), remote=(stuck.addr, of_stuck.rkey))
+        a.no_completion(0.05)
+        for end in (a, b):
+            end.qp.modify(QPAttr(qp_state=e.IBV_QPS_RESET), e.IBV_QP_STATE)
+        a.connect(b, 77 + n, 99)
+        b.connect(a, 99, 77 + n)
+        # Both pages cause a page fault each time.
+        area.drop()
+        word = b"word %4d" % n
+        a.mr.write(word, len(word))
+        for at in (0, PAGE):
+            a.post(e.IBV_WR_RDMA_WRITE, a.sge(len(word)), remote=(area.addr + at, mr.rkey))
+            a.complete()
+            assert ctypes.string_at(area.addr + at, len(word)) == word
+    os.close(fd)

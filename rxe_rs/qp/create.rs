@@ -203,6 +203,8 @@ impl QpCtx {
             .map_or(Qpn::GSI.get(), |reserved| reserved.number());
         let uses_srq = init.srq.is_some();
         let sq = Sq::new(sends, wqe_data_len)?;
+        let page_in = PageIn::new()?;
+        let paging = Paging::new(page_in.clone());
         // Initialized in place: it is too large for the stack.
         let inner = init!(QpInner {
             engine: Engine::new(service, Qpn::new(qpn), uses_srq),
@@ -219,7 +221,7 @@ impl QpCtx {
             own: Gid::ZERO,
             pkey_index: 0,
             extent: 0,
-            paging: Paging::new(),
+            paging,
             kept: KeptPackets::new(),
             tied_mrs: None,
             counter: None,
@@ -259,18 +261,17 @@ impl QpCtx {
                 timer <- SoftTimer::new(),
                 work <- new_work!("QpCtx::work"),
                 resume_work <- new_work!("QpCtx::resume_work"),
-                page_in: PageIn::new()?,
             }),
             GFP_KERNEL_ACCOUNT,
         );
         let ctx: Arc<Self> = ctx?;
         ctx.timer.bind(&ctx);
-        ctx.page_in.bind(&ctx);
+        page_in.bind(&ctx);
         let joined = ctx.join_cqs();
         if let Err(e) = joined.and_then(|()| demux.publish(&ctx, reserved)) {
             ctx.leave_cqs();
             ctx.timer.shutdown();
-            ctx.page_in.unbind();
+            page_in.unbind();
             return Err(e);
         }
         Ok(QpCreated {

@@ -256,6 +256,7 @@ impl QpCtx {
         if next == QpState::Reset {
             config.av = None;
             config.access_flags = 0;
+            self.abandon_page_fault();
         }
         drop(config);
         if let Some(tied_mrs) = tied_mrs {

@@ -27,6 +27,7 @@ use crate::{
         MrAccess,
         PageFault, //
     },
+    pager::PageIn,
 };
 use core::cell::Cell;
 use kernel::{
@@ -57,7 +58,11 @@ const MAX_READAHEAD: u64 = 1 << 20;
 pub(crate) struct Paging {
     /// The page fault to handle next.
     fault: Option<PageFault>,
-    /// The work item is queued or runs.
+    /// What handles page faults.
+    page_in: Arc<PageIn>,
+    /// It is in use.
+    faulting: bool,
+    /// It is in use, or the work item that resumes the QP is queued or runs.
     work_queued: bool,
     /// The CPU that the QP last transmitted from when the page fault occurred.
     cpu: u32,
@@ -79,9 +84,12 @@ pub(crate) struct Paging {
 }
 
 impl Paging {
-    pub(super) fn new() -> Self {
+    /// Creates the state of a QP whose page faults `page_in` handles.
+    pub(super) fn new(page_in: Arc<PageIn>) -> Self {
         Self {
             fault: None,
+            page_in,
+            faulting: false,
             work_queued: false,
             cpu: 0,
             unresolved: None,
@@ -196,7 +204,34 @@ impl Paging {
         self.responses = 0;
         self.bytes = 0;
         self.fault = None;
+        self.unresolved = None;
         self.denied = None;
+    }
+
+    /// Returns what handles page faults.
+    pub(super) fn page_in(&self) -> Arc<PageIn> {
+        self.page_in.clone()
+    }
+
+    /// Lets `other` handle page faults from now on, if what did so is still in use, and leaves that
+    /// there.
+    fn exchange(&mut self, other: &mut Arc<PageIn>) {
+        if self.faulting {
+            core::mem::swap(&mut self.page_in, other);
+            self.faulting = false;
+            self.work_queued = false;
+        }
+    }
+
+    /// Records that `page_in` has handled a page fault, which it could not resolve if `denied` is
+    /// set. Returns the CPU to resume on; `None` if the QP has been reset since.
+    fn end_fault(&mut self, page_in: &Arc<PageIn>, denied: Option<PageFault>) -> Option<u32> {
+        if !Arc::ptr_eq(&self.page_in, page_in) {
+            return None;
+        }
+        self.faulting = false;
+        self.unresolved = denied;
+        Some(self.cpu)
     }
 
     /// Takes the page fault, with the number of bytes to fault in behind it.
@@ -249,40 +284,57 @@ impl QpCtx {
     /// Starts handling of the page fault; [`Paging::start_work`] has returned true for the caller.
     #[cold]
     pub(super) fn start_page_in(self: ArcBorrow<'_, Self>) {
-        let fault = {
+        let (fault, page_in) = {
             let mut inner = self.inner.lock();
             if inner.destroyed {
                 return;
             }
             inner.paging.cpu = this_cpu();
-            inner.paging.take_fault()
+            let fault = inner.paging.take_fault();
+            inner.paging.faulting = fault.is_some();
+            (fault, inner.paging.page_in())
         };
-        let fault = fault.and_then(|(page_fault, readahead)| {
-            let mrs = &self.dev.mrs;
-            mrs.fault(self.qpn, page_fault, readahead)
-        });
+        let Some((page_fault, readahead)) = fault else {
+            return self.resume_on(this_cpu());
+        };
         let demux = &self.dev.demux;
-        match fault {
-            Some(fault) => {
-                let item = self.page_in.clone();
-                demux.pager.submit(&demux.queues, item, fault);
-            }
-            None => self.resume_on(this_cpu()),
+        match self.dev.mrs.fault(self.qpn, page_fault, readahead) {
+            Some(fault) => demux.pager.submit(&demux.queues, page_in, fault),
+            None => self.end_page_in(&page_in, None),
         }
     }
 
-    /// The page fault has been handled; `denied` is set if it could not be resolved.
+    /// `page_in` has handled the page fault; `denied` is set if it could not be resolved.
     ///
     /// # Context
     ///
     /// Process context.
-    pub(crate) fn page_in_done(self: &Arc<Self>, denied: Option<PageFault>) {
-        let cpu = {
-            let mut inner = self.inner.lock();
-            inner.paging.unresolved = denied;
-            inner.paging.cpu
+    pub(crate) fn page_in_done(self: &Arc<Self>, page_in: &Arc<PageIn>, denied: Option<PageFault>) {
+        self.as_arc_borrow().end_page_in(page_in, denied);
+    }
+
+    fn end_page_in(self: ArcBorrow<'_, Self>, page_in: &Arc<PageIn>, denied: Option<PageFault>) {
+        let cpu = self.inner.lock().paging.end_fault(page_in, denied);
+        if let Some(cpu) = cpu {
+            self.resume_on(cpu);
+        }
+    }
+
+    /// Lets the next connection of a QP that has been reset not wait for a page fault of the
+    /// earlier one, which may never end. Without memory it waits.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep. The QP stays in RESET, where no page fault occurs.
+    pub(super) fn abandon_page_fault(&self) {
+        let old = {
+            let inner = self.inner.lock();
+            inner.paging.faulting.then(|| inner.paging.page_in())
         };
-        self.as_arc_borrow().resume_on(cpu);
+        if let Some(mut page_in) = old.and_then(|old| old.another().ok()) {
+            self.inner.lock().paging.exchange(&mut page_in);
+            self.dev.demux.pager.end(&page_in);
+        }
     }
 
     /// Queues the work item that resumes the QP in process context on `cpu`: packets sent from
