@@ -6,9 +6,10 @@
 //! there hold no reference to a queue pair, a device or a network device, so that those can be
 //! destroyed meanwhile. Only the module cannot be unloaded (`EBUSY`).
 //!
-//! Each page fault that sleeps occupies a kernel thread. At most [`MAX_RUNNING`] of them run, and
-//! an address space may use a share of those that are free ([`SHARE`]), but always one: a process
-//! whose page faults never end delays itself, and leaves most of what was free to others.
+//! Each page fault that sleeps occupies a kernel thread. [`MAX_RUNNING`] of them are shared: an
+//! address space may use a part of those that are free ([`SHARE`]), but always one. A process whose
+//! page faults never end delays itself, and leaves most of what was free to others. If nothing is
+//! free, further ones run, one of each address space ([`MAX_ACTIVE`]).
 
 use crate::{
     mr::odp::{
@@ -55,9 +56,13 @@ use rxe_kapi::{
     },
 };
 
-/// Page faults that run at a time, of all processes and devices: they sleep, and occupy 16 KiB
-/// each.
+/// Page faults that run at a time, of all processes and devices, unless their processes have no
+/// other: they sleep, and occupy 16 KiB each.
 const MAX_RUNNING: u16 = 1024;
+
+/// Work items of page faults that run at a time: the most of a work queue. The kernel divides the
+/// number among NUMA nodes.
+const MAX_ACTIVE: u16 = 2 * MAX_RUNNING;
 
 /// An address space may run one `SHARE`th of what is free.
 const SHARE: u32 = 8;
@@ -83,7 +88,7 @@ impl Queues {
     ///
     /// `ENOMEM`.
     pub(crate) fn new() -> Result<Self> {
-        let max_active = MAX_RUNNING;
+        let max_active = MAX_ACTIVE;
         Ok(Self {
             softirq: WorkQueue::new(c"rxe_rs_bh", Kind::Softirq)?,
             local: WorkQueue::new(c"rxe_rs", Kind::Local)?,

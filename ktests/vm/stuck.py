@@ -1,10 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0
 """Page faults that do not complete: how much memory the deferred packets of many queue pairs take, and queue pairs that are used again."""
+import contextlib
 import ctypes
 import os
 import re
+import select
+import signal
+import types
 
+from pyverbs.device import Context
 from pyverbs.mr import MR
+from pyverbs.pd import PD
 from pyverbs.qp import QPAttr
 from pyverbs.wr import SGE
 import pyverbs.enums as e
@@ -12,7 +18,7 @@ import pyverbs.enums as e
 from lib.counters import counter
 from lib.ends import ACCESS, pair, pattern, soon
 from lib.memory import provide
-from lib.odp import ON_DEMAND, PAGE, Area
+from lib.odp import ON_DEMAND, PAGE, PREFETCH, Area, advise, sides, write
 
 DEFAULTS = dict(timeout=120, driver="rxe_rs", reason="rdma_rxe defers no packets")
 PAIRS = 64
@@ -21,6 +27,8 @@ SIZE = 512 << 10
 LIMIT = 16 << 20
 # Caches of the allocator, and allocations of others meanwhile.
 SLACK = 2 << 20
+# Processes that together use up the page faults of all.
+HOGS = 60
 
 
 def allocated():
@@ -105,3 +113,42 @@ def test_reset(names):
             a.complete()
             assert ctypes.string_at(area.addr + at, len(word)) == word
     os.close(fd)
+
+
+def hog(name, progress):
+    """Has page faults that do not complete, as many as the driver runs; writes a byte before each."""
+    end = types.SimpleNamespace(ctx=Context(name=name))
+    end.pd = PD(end.ctx)
+    area = Area(PAGE, anonymous=True)
+    provide(area)
+    mr = MR(end.pd, PAGE, ON_DEMAND, address=area.addr)
+    while True:
+        os.write(progress, b"x")
+        # Where no more run in the background, the call itself waits.
+        assert advise(end, PREFETCH, 0, (area.addr, PAGE, mr.lkey)) == 0
+
+
+def test_always_one(names):
+    """Many processes together use all page faults that they share: each further one still has its own."""
+    os.close(provide(Area(PAGE, anonymous=True)))
+    progress, to_write = os.pipe()
+    hogs = []
+    try:
+        # The first one gets a ninth of the page faults, the second one a ninth of the rest, and so on.
+        for _ in range(HOGS):
+            child = os.fork()
+            if child == 0:
+                with contextlib.suppress(BaseException):
+                    hog(names[0], to_write)
+                os._exit(1)
+            hogs.append(child)
+        faults = 0
+        while select.select([progress], [], [], 5)[0]:
+            faults += len(os.read(progress, 65536))
+        print(f"{faults} page faults of {HOGS} processes")
+        assert faults > 1024 + HOGS, faults
+        write(*sides(names, timeout=20), 1000)
+    finally:
+        for child in hogs:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
