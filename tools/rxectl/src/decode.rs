@@ -92,6 +92,9 @@ fn segment_net(net: &[u8], number: u16, len: usize) -> Option<Vec<u8>> {
     Some(net)
 }
 
+/// Maximum number of packets in a GSO batch (`UDP_MAX_SEGMENTS` of the kernel).
+const MAX_SEGMENTS: usize = 128;
+
 /// Splits a GSO batch of packets of equal length, of which the last may be shorter; `None` if the
 /// datagram is a single packet.
 fn split_gso_batch<'a>(datagram: &Datagram<'a>) -> Option<Vec<Segment<'a>>> {
@@ -109,9 +112,22 @@ fn split_gso_batch<'a>(datagram: &Datagram<'a>) -> Option<Vec<Segment<'a>>> {
             Position::First | Position::Middle
         )
     });
-    let equal = (2..=64usize).filter_map(|count| {
+    // The shortest first: without an ICRC several packets look like one.
+    let equal = (2..=MAX_SEGMENTS).rev().filter_map(|count| {
         (all.len().checked_rem(count)? == 0).then_some(all.len().checked_div(count)?)
     });
+    // The driver batches whatever follows each other, such as messages of one packet each, or a
+    // message and an acknowledgement. Where a packet ends another one begins.
+    let shortest = headers.saturating_add(Packet::ICRC_LEN);
+    let shortest = all.len().div_ceil(MAX_SEGMENTS).max(shortest);
+    let longest = shortest.saturating_add(4096);
+    let other = (shortest.checked_next_multiple_of(4)?..=longest)
+        .step_by(4)
+        .take_while(|len| *len < all.len())
+        .filter(|len| {
+            let rest = all.get(*len..);
+            rest.is_some_and(|rest| Packet::parse(rest, rest.len()).is_ok())
+        });
     // Zeros may be payload: a packet to the same queue pair has to follow.
     let followed = |len: usize| {
         let next = all
@@ -127,7 +143,7 @@ fn split_gso_batch<'a>(datagram: &Datagram<'a>) -> Option<Vec<Segment<'a>>> {
             Icrc::Bad | Icrc::Unknown => false,
         })
     };
-    let len = full.chain(equal).find(begins)?;
+    let len = full.chain(equal).chain(other).find(begins)?;
     let segments = all.chunks(len).zip(0u16..);
     segments
         .map(|(bytes, number)| {

@@ -199,9 +199,32 @@ fn cut_packets_are_not_blamed() {
     assert!(summary(&text)["ended"].is_string());
 }
 
+/// A packet but for its ICRC: a BTH with that opcode, and what follows it.
+fn packet_of(opcode: u8, psn: u8, rest: &[u8]) -> Vec<u8> {
+    let bth = [opcode, 0x40, 0xff, 0xff, 0, 0, 0, 17, 0, 0, 0, psn];
+    [&bth, rest].concat()
+}
+
+/// A GSO batch of UC SENDs of several packets.
+fn gso_batch_of(count: u8, payload: usize, last: usize, with_icrc: bool) -> Vec<u8> {
+    let packets: Vec<Vec<u8>> = (0..count)
+        .map(|number| {
+            let len = if number + 1 == count { last } else { payload };
+            // First, middle, last.
+            let opcode = match number {
+                0 => 0x20,
+                n if n + 1 == count => 0x22,
+                _ => 0x21,
+            };
+            packet_of(opcode, number, &vec![number; len])
+        })
+        .collect();
+    gso_batch(&packets, with_icrc)
+}
+
 /// A GSO batch as a tap gets it from the stack: one datagram, in which each packet has its own
 /// ICRC, or zeros in its place.
-fn gso_batch_of(count: u8, payload: usize, last: usize, with_icrc: bool) -> Vec<u8> {
+fn gso_batch(packets: &[Vec<u8>], with_icrc: bool) -> Vec<u8> {
     let net = {
         let (_, net, _) = golden()
             .into_iter()
@@ -209,20 +232,6 @@ fn gso_batch_of(count: u8, payload: usize, last: usize, with_icrc: bool) -> Vec<
             .unwrap();
         net
     };
-    let packets: Vec<Vec<u8>> = (0..count)
-        .map(|number| {
-            let len = if number + 1 == count { last } else { payload };
-            // UC SEND: first, middle, last.
-            let opcode = match number {
-                0 => 0x20,
-                n if n + 1 == count => 0x22,
-                _ => 0x21,
-            };
-            let mut packet = vec![opcode, 0x40, 0xff, 0xff, 0, 0, 0, 17, 0, 0, 0, number];
-            packet.extend(vec![number; len]);
-            packet
-        })
-        .collect();
     let mut all = Vec::new();
     for (packet, number) in packets.iter().zip(0u16..) {
         let net = segment_net(&net, number, packet.len() + 4).unwrap();
@@ -255,6 +264,31 @@ fn gso_batches_are_split() {
         summary(&text)["icrc"],
         json!({ "good": 2, "bad": 1, "unknown": 0, "omitted": 0 })
     );
+}
+
+/// The driver makes one buffer of all consecutive packets of equal length, whatever they are.
+#[test]
+fn gso_batches_of_single_packets_are_split() {
+    let send = |psn: u8, len: usize| packet_of(0x04, psn, &vec![psn; len]);
+    let ack = packet_of(0x11, 9, &[0x1f, 0, 0, 1]);
+    let read = packet_of(0x0c, 3, &[1; 16]);
+    for packets in [
+        // Lists of messages, the last one shorter.
+        (0..128).map(|psn| send(psn, 8)).collect(),
+        vec![send(0, 64), send(1, 64), send(2, 32)],
+        vec![send(0, 4096), send(1, 4)],
+        vec![send(0, 64), ack.clone()],
+        vec![read, ack],
+    ] {
+        for with_icrc in [true, false] {
+            let (text, fine) = decoded(&pcap(&[gso_batch(&packets, with_icrc)]), true);
+            assert!(fine, "{text}");
+            let summary = summary(&text);
+            assert_eq!(summary["packets"], packets.len(), "{text}");
+            let verdict = if with_icrc { "good" } else { "omitted" };
+            assert_eq!(summary["icrc"][verdict], packets.len(), "{text}");
+        }
+    }
 }
 
 /// Packets that do not leave the kernel have no ICRC: that is no fault, and batches of them are
