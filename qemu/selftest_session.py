@@ -124,11 +124,22 @@ class Prepare(Sessions):
     def test_settings(self):
         """A shell that reads `env` gets the values that were given."""
         one = self.session(set=["RXE_SEED=5", "A=two words", "B=it's $HOME"], driver_b="rdma_rxe")
-        one.prepare([], ["one", "it's two"])
-        out = subprocess.run(["bash", "-c", '. "$1"; eval set -- "$RXE_ARGS"; printf "%s\\n" "$DRIVER_a" "$DRIVER_b" "$RXE_SEED" "$A" "$B" "$@"', "x",
-                              one.share / "env"], check=True, capture_output=True, text=True).stdout
-        self.assertEqual(out, "rxe_rs\nrdma_rxe\n5\ntwo words\nit's $HOME\none\nit's two\n")
+        one.prepare([])
+        out = subprocess.run(["bash", "-c", '. "$1"; printf "%s\\n" "$DRIVER_a" "$DRIVER_b" "$RXE_SEED" "$A" "$B"', "x", one.share / "env"],
+                             check=True, capture_output=True, text=True).stdout
+        self.assertEqual(out, "rxe_rs\nrdma_rxe\n5\ntwo words\nit's $HOME\n")
 
+    def test_arguments(self):
+        """A script gets its arguments as they were given. Outside of a machine lib.sh is not in /share; the first thing it reads is `env`."""
+        one = self.session()
+        script = self.folder / "script"
+        script.write_text('printf "<%s>" "$@"')
+        for arguments in [], ["one"], ["", "*", "it's two", '"$HOME" `id` \\ \n']:
+            with self.subTest(arguments):
+                one.prepare([], arguments)
+                case = (one.share / "guest/case.sh").read_text().replace("/share/guest/lib.sh", str(one.share / "env"))
+                out = subprocess.run(["bash", "-c", case, "case.sh", script], check=True, capture_output=True, text=True).stdout
+                self.assertEqual(out, "".join(f"<{argument}>" for argument in arguments) or "<>")
 
     def test_tools(self):
         """A machine gets the programs of its architecture, and none if they have not been built."""

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # case.sh FILE [FUNCTION]: runs one test function of a file, or a whole script, in a test machine. A test function ends at the first
-# command that fails, with its status. RXE_ARGS: arguments of a whole script.
+# command that fails, with its status. RXE_ARGS: arguments of a whole script, quoted as words of a shell.
 echo 0 >/proc/self/oom_score_adj
 . /share/guest/lib.sh
 file=$1
@@ -14,7 +14,6 @@ elif [ -n "${2:-}" ]; then
 	set -e
 	"$2"
 else
-	shift
-	# shellcheck disable=SC2086
-	. "$file" $RXE_ARGS
+	eval "set -- $RXE_ARGS"
+	. "$file" "$@"
 fi

@@ -77,12 +77,11 @@ class Session:
                 name = subprocess.run(["modinfo", "-F", "name", ko], stdout=subprocess.PIPE, text=True).stdout.strip()
                 folder.mkdir(exist_ok=True)
                 shutil.copy(ko, folder / f"{name or Path(ko).stem}.ko")
-        quoted = " ".join("'" + a.replace("'", "'\\''") + "'" for a in script_args)
         (self.share / "env").write_text(
             f"TOPOLOGY={self.options.topology}\nDRIVER_a={self.options.driver}\n"
             f"DRIVER_b={self.options.driver_b or self.options.driver}\n"
             f"RXE_SLOW={0 if self.kvm and not self.options.debug else 1}\nRXE_DEBUG={int(self.options.debug)}\n"
-            f"export RXE_ARGS=\"{quoted}\"\n" + "".join(f"export {shlex.quote(words)}\n" for words in self.options.set))
+            f"export RXE_ARGS={shlex.quote(shlex.join(script_args))}\n" + "".join(f"export {shlex.quote(words)}\n" for words in self.options.set))
         (self.share / "plan").write_text("".join(
             f"{name} {seconds * self.scale} {file} {function}\n" for name, seconds, file, function in plan))
         (self.results / "events").touch()
