@@ -25,19 +25,21 @@ GUEST = CLONE / "tools/rxe-ci/guest"
 FORMAT = 2
 
 
-def install(source, target):
-    """Copies a file, with holes for its zeros, unless the target is a copy of it already."""
-    target.parent.mkdir(parents=True, exist_ok=True)
+def is_copy(target, source):
+    """Whether a file is a copy of another one, by size, time and mode."""
     try:
         old, new = target.stat(), source.stat()
-        if (old.st_size, old.st_mtime_ns, old.st_mode) == (new.st_size, new.st_mtime_ns, new.st_mode):
-            return False
     except FileNotFoundError:
-        pass
+        return False
+    return (old.st_size, old.st_mtime_ns, old.st_mode) == (new.st_size, new.st_mtime_ns, new.st_mode)
+
+
+def install(source, target):
+    """Copies a file, with holes for its zeros."""
+    target.parent.mkdir(parents=True, exist_ok=True)
     tmp = target.with_name(target.name + ".tmp")
     subprocess.run(["cp", "--sparse=always", "--preserve=timestamps,mode", source, tmp], check=True)
     tmp.rename(target)
-    return True
 
 
 def replace(path, text):
@@ -80,6 +82,18 @@ def parts(boot):
             **below(GUEST, "guest")}
 
 
+def install_all(sources, folder):
+    """Copies the files that have changed, by their names in the folder, and writes the checksums of all. If it is interrupted, there are no
+    checksums, so that the next run writes them even if it finds nothing to copy."""
+    sums = folder / "SHA256SUMS"
+    for name, source in sources.items():
+        if not is_copy(folder / name, source):
+            sums.unlink(missing_ok=True)
+            install(source, folder / name)
+    if not sums.exists():
+        replace(sums, "".join(f"{sha256(folder / name)}  {name}\n" for name in sorted(sources)))
+
+
 def make(boot, module, folder):
     """Makes or updates the machine of a kernel; `boot`: what image.ensure() or that of User Mode Linux returns."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -87,10 +101,8 @@ def make(boot, module, folder):
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
     sources = {"rxe_rs.ko": stripped(module, work), **parts(boot)}
-    changed = [install(source, folder / name) for name, source in sources.items()]
+    install_all(sources, folder)
     shutil.rmtree(work)
-    if any(changed) or not (folder / "SHA256SUMS").exists():
-        replace(folder / "SHA256SUMS", "".join(f"{sha256(folder / name)}  {name}\n" for name in sorted(sources)))
     description = {"format": FORMAT, "kind": "uml" if "KERNEL" in boot else "qemu", "release": boot["RELEASE"], "series": boot["SERIES"],
                    "module_version": field(folder / "rxe_rs.ko", "version"),
                    "sizes": {name: (folder / name).stat().st_size for name in sources if "/" not in name}}

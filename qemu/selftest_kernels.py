@@ -8,6 +8,8 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from unittest import mock
 
@@ -385,6 +387,32 @@ class Running(Faked):
         with self.heard() as said:
             kernel.run("echo", "done", quiet=self.folder / "log")
         self.assertEqual(said, [])
+
+
+class CiMachine(unittest.TestCase):
+    """ci-machine.py."""
+
+    def test_checksums_after_an_interruption(self):
+        """It ends when the files have been copied: the next run finds nothing to copy, and writes the checksums nevertheless."""
+        loader = SourceFileLoader("ci_machine", str(HERE / "ci-machine.py"))
+        ci_machine = module_from_spec(spec_from_loader("ci_machine", loader))
+        loader.exec_module(ci_machine)
+        top = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        folder, source = top / "machine", top / "source"
+        folder.mkdir()
+
+        def check():
+            return subprocess.run(["sha256sum", "--check", "--status", "SHA256SUMS"], cwd=folder).returncode
+
+        source.write_text("first")
+        ci_machine.install_all({"linux": source}, folder)
+        self.assertEqual(check(), 0)
+        source.write_text("the second")
+        with mock.patch.object(ci_machine, "sha256", side_effect=KeyboardInterrupt), self.assertRaises(KeyboardInterrupt):
+            ci_machine.install_all({"linux": source}, folder)
+        self.assertEqual((folder / "linux").read_text(), "the second")
+        ci_machine.install_all({"linux": source}, folder)
+        self.assertEqual(check(), 0)
 
 
 if __name__ == "__main__":
