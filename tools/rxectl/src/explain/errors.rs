@@ -214,7 +214,8 @@ pub const ENTRIES: &[Entry] = &[
              progress.",
             "ibv_advise_mr: the page tables of the process keep changing.",
             "rxectl pkey: the last valid P_Key cannot be removed.",
-            "modprobe rxe_rs: rdma_rxe is loaded. modprobe rdma_rxe: rxe_rs is loaded.",
+            "modprobe rxe_rs, and rdma link add if both were loaded at the same moment: rdma_rxe is \
+             loaded. modprobe rdma_rxe: rxe_rs is loaded.",
             "rmmod rxe_rs: a page fault that does not end (FUSE, NFS, userfaultfd) still runs.",
         ],
         look: &[
@@ -334,7 +335,7 @@ pub const ENTRIES: &[Entry] = &[
         causes: &[
             "ibv_reg_mr, ibv_alloc_mw: all 16777215 keys are in use.",
             "ibv_alloc_pd, ibv_create_ah, ibv_create_srq: 1048576 of them exist.",
-            "ibv_create_qp: nearly all numbers are in use or were in use within the last minute.",
+            "ibv_create_qp: all 16777213 numbers are in use, by the devices of the host together.",
             "rxe_rs_mr_add, rxe_rs_mr_remove: the region has 4096 segments, parts of segments that \
              were cut included.",
             "rdma link add: the namespace has too many devices.",
