@@ -158,6 +158,12 @@ class Ci(Machines):
         self.assertEqual((out, err, status), (f"{self.release}\n{self.folder}\na b\nfrom the hostfrom the host1\nunlimited\n", "error\n", 7))
         self.assertEqual((self.folder / "output").read_text(), "from the machine\n")
 
+    def test_words_that_are_no_utf8(self):
+        """A word that ends with the first byte of a character of several, as one of Latin-1 may."""
+        status, out, err = self.run_ci(["--env", b"WORD=caf\xe9", "--env", "NEXT=next"], "sh", "-c", 'printf "%s|" "$WORD" "$NEXT" "$@" | od -An -c',
+                                       "sh", b"\xc3", "last")
+        self.assertEqual((out.split(), status), ([*"caf", "351", *"|next|", "303", *"|last|"], 0), err)
+
     def test_two_machines(self):
         status, out, err = self.run_ci(["--nodes", "2"], "bash", "-c", PINGPONGS)
         self.assertEqual((out, status), ("200 iters\n200 iters\nrping\n", 0), err)
