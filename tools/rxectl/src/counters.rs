@@ -238,8 +238,8 @@ fn none_here(host: &Host, device: &Device) -> Error {
     }
     Error::new(
         format!("{name} shows no counters here"),
-        "run it in the namespace that the device belongs to, such as nsenter -t 1 -n rxectl \
-         counters",
+        "run it in the namespace that the device belongs to, and with the /sys of that, such as \
+         nsenter -t 1 -m -n rxectl counters",
     )
 }
 

@@ -98,7 +98,7 @@ fn table(host: &Host, device: &Device) -> Result<Vec<PkeyEntry>> {
         None => Err(Error::new(
             format!("the P_Key table of {} cannot be edited", device.name),
             if device.driver == Driver::RxeRs {
-                "run it as root in the namespace that the device belongs to, such as nsenter -t 1 -n rxectl …; \
+                "run it as root in the namespace that the device belongs to, such as nsenter -t 1 -m -n rxectl …; \
                  if it is there, load a newer rxe_rs"
             } else {
                 "use a device of rxe_rs: no other driver offers that"
