@@ -2,13 +2,18 @@
 //! RDMA devices and their attributes in sysfs.
 
 use crate::error::{Error, Result};
-use crate::host::Host;
+use crate::host::{Host, ToolError};
 use rxe_proto::table::pkeys;
 use serde::Serialize;
+use serde_json::Value;
 use std::net::Ipv6Addr;
 
 /// The sysfs folder of RDMA devices.
 const CLASS: &str = "/sys/class/infiniband";
+
+/// Arguments of `rdma` with which it lists the links, and names those network devices that are in
+/// its network namespace.
+const LINKS: [&str; 3] = ["-j", "link", "show"];
 
 /// Driver of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -265,12 +270,32 @@ impl Device {
     /// Returns the name of the network device below if that is in this network namespace. Netlink
     /// names it only there.
     pub fn netdev_here(&self, host: &Host) -> Option<String> {
-        let links = host.json_tool("rdma", &["-j", "link", "show"]).ok()?;
-        let link = links
-            .as_array()?
-            .iter()
-            .find(|link| link.get("ifname").and_then(|name| name.as_str()) == Some(&self.name))?;
-        Some(link.get("netdev")?.as_str()?.to_string())
+        self.listed(host.json_tool("rdma", &LINKS)).flatten()
+    }
+
+    /// Returns true if the network device below is in this network namespace; `None` if that is
+    /// unknown.
+    pub fn is_here(&self, host: &Host) -> Option<bool> {
+        let listed = self.listed(host.json_tool("rdma", &LINKS));
+        listed.map(|netdev| netdev.is_some())
+    }
+
+    /// The same for a named network namespace.
+    pub fn is_in(&self, host: &Host, namespace: &str) -> Option<bool> {
+        let arguments = [&["netns", "exec", namespace, "rdma"][..], &LINKS].concat();
+        let listed = self.listed(host.json_tool("ip", &arguments));
+        listed.map(|netdev| netdev.is_some())
+    }
+
+    /// Returns the name of the network device in the answer of `rdma`: `None` if the device is not
+    /// listed, `Some(None)` if it is and its network device is in another namespace.
+    fn listed(&self, links: std::result::Result<Value, ToolError>) -> Option<Option<String>> {
+        let links = links.ok()?;
+        let mut links = links.as_array()?.iter();
+        let name = |link: &Value| link.get("ifname").and_then(Value::as_str) == Some(&self.name);
+        let link = links.find(|link| name(link))?;
+        let netdev = link.get("netdev").and_then(Value::as_str);
+        Some(netdev.map(str::to_string))
     }
 }
 

@@ -83,7 +83,8 @@ fn parse_devinfo(text: &str) -> PortInfo {
 }
 
 /// Searches the network device of that name below `device` in this namespace, then in the named
-/// ones. Other namespaces, such as those of containers, may have devices of the same name.
+/// ones. Other namespaces, such as those of containers, may have devices of the same name; those of
+/// IPVLAN also have the same address, and so have loopback devices. Netlink tells them apart.
 fn find_netdev(host: &Host, device: &Device, name: String, mac: Option<&str>) -> Netdev {
     let folder = format!("/sys/class/net/{name}");
     let here = host.read(&format!("{folder}/address")).map(|address| {
@@ -96,8 +97,9 @@ fn find_netdev(host: &Host, device: &Device, name: String, mac: Option<&str>) ->
         };
         (netdev, mac == Some(address.as_str()))
     });
-    if let Some((netdev, true)) = here {
-        return netdev;
+    let is_here = device.is_here(host);
+    if let (Some((netdev, true)), None | Some(true)) = (&here, is_here) {
+        return netdev.clone();
     }
     for namespace in host.names("/run/netns") {
         let arguments = ["-j", "-n", &namespace, "link", "show", "dev", &name];
@@ -108,7 +110,7 @@ fn find_netdev(host: &Host, device: &Device, name: String, mac: Option<&str>) ->
             continue;
         };
         let text = |key: &str| link.get(key).and_then(|value| value.as_str());
-        if text("address") == mac {
+        if text("address") == mac && device.is_in(host, &namespace) != Some(false) {
             return Netdev {
                 name,
                 namespace: Some(namespace),
@@ -119,10 +121,9 @@ fn find_netdev(host: &Host, device: &Device, name: String, mac: Option<&str>) ->
             };
         }
     }
-    // The address may have been changed since the device was created; then netlink tells whether
-    // the network device is that of this namespace.
+    // The address may have been changed since the device was created.
     match here {
-        Some((netdev, _)) if device.netdev_here(host).as_deref() == Some(&name) => netdev,
+        Some((netdev, _)) if is_here == Some(true) => netdev,
         _ => Netdev {
             name,
             ..Netdev::default()

@@ -92,6 +92,36 @@ fn status_of_a_device_of_a_container() {
     assert_eq!(netdev["mtu"], 1500);
 }
 
+/// Those of IPVLAN have the address of the network device of the host, and a container calls its
+/// own `eth0`, too.
+#[test]
+fn status_of_devices_with_one_address() {
+    let machine = Machine::healthy("ipvlan");
+    let own = r#"{"ifname":"rxe0","netdev":"eth0"}"#;
+    let foreign = r#"{"ifname":"rxe0"}"#;
+    let netdev = || machine.json(&["status"])[0]["netdev"].clone();
+    machine.program("rdma", &format!("echo '[{foreign}]'"));
+    assert_eq!(netdev()["namespace"], Value::Null);
+    assert_eq!(netdev()["mtu"], Value::Null);
+    for namespace in ["blue", "green"] {
+        machine.put(&format!("/run/netns/{namespace}"), "");
+    }
+    machine.program(
+        "ip",
+        &format!(
+            r#"case "$*" in
+'netns exec green rdma -j link show') echo '[{own}]';;
+'netns exec '*' rdma -j link show') echo '[{foreign}]';;
+*) echo '[{{"address":"00:50:c2:00:00:01","mtu":1500,"operstate":"UP"}}]';; esac"#
+        ),
+    );
+    assert_eq!(netdev()["namespace"], "green");
+    assert_eq!(netdev()["mtu"], 1500);
+    machine.program("rdma", &format!("echo '[{own}]'"));
+    assert_eq!(netdev()["namespace"], "here");
+    assert_eq!(netdev()["mtu"], 4200);
+}
+
 #[test]
 fn drivers_are_told_apart() {
     let machine = Machine::healthy("drivers");
