@@ -104,7 +104,14 @@ static unsigned int rxe_rs_hook_rcv(struct rxe_rs_endpoint *ep, struct sk_buff *
 	nf_reset_ct(skb);
 	__skb_pull(skb, hlen);
 	skb_reset_transport_header(skb);
-	receive(skb);
+	/* A program gives back what is in its queue (NFQUEUE) in process context. */
+	if (unlikely(!softirq_count())) {
+		local_bh_disable();
+		receive(skb);
+		local_bh_enable();
+	} else {
+		receive(skb);
+	}
 	return NF_STOLEN;
 }
 
