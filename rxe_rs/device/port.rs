@@ -66,15 +66,15 @@ impl PKeyTable {
         u16::try_from(entry.load(Relaxed)).map_or(PKey::INVALID, PKey)
     }
 
-    /// Replaces entry `index`, or the first one that is not in use; returns true if that changed it.
-    /// The caller serializes writers.
+    /// Replaces entry `index`, or the first one that is not in use; returns true if that changed
+    /// it. The caller serializes writers.
     ///
     /// # Errors
     ///
     /// `EINVAL` beyond the table, and for keys of partition 0 but [`PKey::INVALID`], which empties
     /// the entry `index`; `EEXIST` if another entry holds the same key; `EBUSY` if the last valid
-    /// entry would be emptied; `ENOSPC` if no entry is free. Each comes with a reason for the kernel
-    /// log.
+    /// entry would be emptied; `ENOSPC` if no entry is free. Each comes with a reason for the
+    /// kernel log.
     fn set(&self, index: Option<u16>, key: PKey) -> Result<bool, (Error, &'static CStr)> {
         let no_entry = (EINVAL, c"no such entry of the P_Key table");
         let index = match index {
@@ -122,8 +122,8 @@ impl DeviceCtx {
             .is_some_and(|key| key != PKey::INVALID)
     }
 
-    /// Changes entry `index` of the P_Key table, or the first one that is not in use. Packets are checked against the new table at once, and
-    /// a `PKEY_CHANGE` event is dispatched.
+    /// Changes entry `index` of the P_Key table, or the first one that is not in use. Packets are
+    /// checked against the new table at once, and a `PKEY_CHANGE` event is dispatched.
     ///
     /// # Context
     ///

@@ -591,8 +591,8 @@ fn rnr_nak_for_a_later_packet() {
     assert_eq!(pair.statuses(0), [(0, WcStatus::Success)]);
 }
 
-/// rdma_rxe sends a sequence NAK for the packets behind the one that it has refused with an RNR NAK.
-/// It arrives when that has been sent again: nothing is lost, and no retry is used.
+/// rdma_rxe sends a sequence NAK for the packets behind the one that it has refused with an RNR
+/// NAK. It arrives when that has been sent again: nothing is lost, and no retry is used.
 #[test]
 fn sequence_nak_behind_an_rnr_nak() {
     let mut pair = pair();
