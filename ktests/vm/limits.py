@@ -14,6 +14,7 @@ These kinds of object cannot use up a cgroup by themselves:
 import contextlib
 import ctypes
 import errno
+import gc
 import mmap
 import os
 import resource
@@ -347,6 +348,8 @@ def child(names, group, make_of, count, room, each):
         end = End(names[0], int(names[1]))
         make = make_of(end)
         kept = [make()]
+        # A collection writes to all objects that the process has from its parent, and so copies their pages: megabytes in the cgroup.
+        gc.disable()
         group.set("cgroup.procs", os.getpid())
         if room < LIMIT:
             ballast = mmap.mmap(-1, LIMIT - room, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE)
