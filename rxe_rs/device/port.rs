@@ -51,7 +51,7 @@ impl PKeyTable {
     }
 
     #[inline]
-    fn iter(&self) -> impl Iterator<Item = (u16, PKey)> + '_ {
+    fn iter(&self) -> impl Iterator<Item = (u16, PKey)> + Clone + '_ {
         (0..).zip(self.entries.iter().map(Self::load))
     }
 

@@ -53,18 +53,21 @@ static ssize_t pkey_table_store(struct device *device,
 {
 	struct ib_device *dev = rdma_device_to_ibdev(device);
 	struct net *net = read_pnet(&dev->coredev.rdma_net);
-	int index = 0, pkey = 0, err;
+	int index, pkey, err;
+	bool valid;
 	char junk;
 
 	if (!ns_capable(net->user_ns, CAP_NET_ADMIN)) {
 		rxe_rs_device_dbg(dev, "editing P_Keys takes CAP_NET_ADMIN");
 		return rxe_rs_device_checked(dev, "pkey_table", -EPERM);
 	}
-	if (sscanf(buf, "add %i %c", &pkey, &junk) == 1)
+	valid = sscanf(buf, "%i %i %c", &index, &pkey, &junk) == 2 && index >= 0 &&
+		index <= U16_MAX;
+	if (!valid && sscanf(buf, "add %i %c", &pkey, &junk) == 1) {
 		index = RXE_RS_PKEY_FREE;
-	else if (sscanf(buf, "%i %i %c", &index, &pkey, &junk) != 2 || index < 0)
-		index = U16_MAX + 1;
-	if (index > U16_MAX || pkey < 0 || pkey > U16_MAX) {
+		valid = true;
+	}
+	if (!valid || pkey < 0 || pkey > U16_MAX) {
 		rxe_rs_device_dbg(dev,
 				  "not \"add\" or the index of an entry, and a P_Key of 16 bits");
 		return rxe_rs_device_checked(dev, "pkey_table", -EINVAL);

@@ -41,7 +41,7 @@ pub enum PKeyTableError {
 ///
 /// See [`PKeyTableError`].
 pub fn check_set(
-    mut entries: impl Iterator<Item = (u16, PKey)>,
+    entries: impl Iterator<Item = (u16, PKey)>,
     index: u16,
     key: PKey,
 ) -> Result<(), PKeyTableError> {
@@ -60,10 +60,19 @@ pub fn check_set(
             false => Ok(()),
         };
     }
+    let others = entries.filter(|(at, _)| *at != index);
+    check_key(others, key)
+}
+
+/// Checks whether the table may have `key` beside the `others`.
+fn check_key(
+    mut others: impl Iterator<Item = (u16, PKey)>,
+    key: PKey,
+) -> Result<(), PKeyTableError> {
     if key.key() == 0 {
         return Err(PKeyTableError::NoPartition);
     }
-    match entries.any(|(at, held)| at != index && held == key) {
+    match others.any(|(_, held)| held == key) {
         true => Err(PKeyTableError::Duplicate),
         false => Ok(()),
     }
@@ -75,20 +84,10 @@ pub fn check_set(
 ///
 /// [`PKeyTableError::NoPartition`], [`PKeyTableError::Duplicate`], [`PKeyTableError::Full`].
 pub fn entry_for(
-    entries: impl Iterator<Item = (u16, PKey)>,
+    entries: impl Iterator<Item = (u16, PKey)> + Clone,
     key: PKey,
 ) -> Result<u16, PKeyTableError> {
-    if key.key() == 0 {
-        return Err(PKeyTableError::NoPartition);
-    }
-    let mut free = None;
-    for (at, held) in entries {
-        if held == key {
-            return Err(PKeyTableError::Duplicate);
-        }
-        if held == PKey::INVALID {
-            free = free.or(Some(at));
-        }
-    }
-    free.ok_or(PKeyTableError::Full)
+    check_key(entries.clone(), key)?;
+    let mut free = entries.filter(|(_, held)| *held == PKey::INVALID);
+    free.next().map(|(at, _)| at).ok_or(PKeyTableError::Full)
 }

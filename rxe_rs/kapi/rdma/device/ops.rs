@@ -324,6 +324,7 @@ impl<D: Device> Ops<D> {
         index: c_int,
         pkey: u16,
     ) -> c_int {
+        // RXE_RS_PKEY_FREE is negative.
         let index = u16::try_from(index).ok();
         // SAFETY: By the caller's guarantee; attributes are there while the device is registered.
         let operation = unsafe { Operation::new(dev, c"pkey_table") };
