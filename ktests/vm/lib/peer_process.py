@@ -17,14 +17,14 @@ def peer_process(work):
     own, channel = socket.socketpair()
     child = os.fork()
     if child == 0:
-        status = 1
         try:
             work(channel)
-            status = 0
-        finally:
-            if status:
-                traceback.print_exc()
-            os._exit(status)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    # The end of the process is the end of the channel.
+    channel.close()
     try:
         yield own
     finally:
