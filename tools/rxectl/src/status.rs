@@ -97,7 +97,7 @@ fn find_netdev(host: &Host, device: &Device, name: String, mac: Option<&str>) ->
         };
         (netdev, mac == Some(address.as_str()))
     });
-    let is_here = device.is_here(host);
+    let is_here = here.as_ref().and_then(|_| device.is_here(host));
     if let (Some((netdev, true)), None | Some(true)) = (&here, is_here) {
         return netdev.clone();
     }
