@@ -39,6 +39,10 @@ use kernel::{
         Arc,
         Mutex, //
     },
+    workqueue::{
+        new_work,
+        Work, //
+    },
 };
 use rxe_kapi::{
     net::{
@@ -108,6 +112,9 @@ pub(crate) struct DeviceCtx {
     /// Members of multicast groups.
     #[pin]
     pub(crate) groups: Groups,
+    /// Joins the groups on the network devices that have addresses of the device.
+    #[pin]
+    pub(crate) join_work: Work<DeviceCtx>,
     /// Deferred packets of its queue pairs.
     pub(crate) backlog: Arc<Backlog>,
     /// Which queue pairs transmit.
@@ -158,6 +165,7 @@ impl DeviceCtx {
                 vectors <- Vectors::new(),
                 gids <- Gids::new(),
                 groups <- Groups::new(),
+                join_work <- new_work!("DeviceCtx::join_work"),
                 backlog: Backlog::new()?,
                 senders: Senders::new(),
                 raw <- raw,

@@ -141,7 +141,7 @@ impl Device for DeviceCtx {
         version::TEXT
     }
 
-    fn add_gid(&self, gid: &GidEntry) -> Result {
+    fn add_gid(self: &Arc<Self>, gid: &GidEntry) -> Result {
         // The core also offers the addresses of network devices that containers have above that of
         // the link. It can neither receive what is sent to them nor find a route for them, and the
         // connection manager would choose it for a container that has a link of its own.
@@ -149,11 +149,14 @@ impl Device for DeviceCtx {
             let reason = c"the address is that of a network device in another namespace";
             return Err(self.handle.refuse_with(ENODEV, reason));
         }
-        self.gids.add(gid)
+        self.gids.add(gid)?;
+        self.gids_changed();
+        Ok(())
     }
 
-    fn del_gid(&self, gid: &GidEntry) {
+    fn del_gid(self: &Arc<Self>, gid: &GidEntry) {
         self.gids.remove(gid);
+        self.gids_changed();
     }
 
     fn reset_qkey_violations(&self) {

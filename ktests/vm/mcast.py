@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 """Multicast groups through pyverbs, both devices in one process: which queue pairs receive a message."""
+import contextlib
 import errno
 import ipaddress
 import os
@@ -222,9 +223,9 @@ def test_limits(_names):
     full(ends[21], 1)
 
 
-def is_member(group):
-    """Whether the network device of node b is a member of a group."""
-    return group in subprocess.run(["ip", "-n", "b", "maddr", "show", "dev", "vb"], check=True, stdout=subprocess.PIPE, text=True).stdout.split()
+def is_member(group, netdev="vb"):
+    """Whether a network device of node b is a member of a group."""
+    return group in subprocess.run(["ip", "-n", "b", "maddr", "show", "dev", netdev], check=True, stdout=subprocess.PIPE, text=True).stdout.split()
 
 
 def need_lists():
@@ -292,33 +293,107 @@ def test_no_member_is_counted(_names):
         soon(lambda: counter(b.name, "rx_no_mcast_group") == before + 1)
 
 
+@contextlib.contextmanager
+def without_ipv6():
+    """The MTU of node b is too small for IPv6: its network device has lost its memberships. At the end it has its address again."""
+    def set_mtu(mtu):
+        subprocess.run(["ip", "-n", "b", "link", "set", "vb", "mtu", mtu], check=True)
+
+    shown = subprocess.run(["ip", "-n", "b", "link", "show", "vb"], check=True, stdout=subprocess.PIPE, text=True).stdout
+    before = re.search(r" mtu (\d+) ", shown)[1]
+    try:
+        set_mtu("1200")
+        yield
+    finally:
+        set_mtu(before)
+        subprocess.run(["ip", "-n", "b", "addr", "add", f"{host.ip('b', 6)}/64", "dev", "vb", "nodad"], check=True)
+
+
 def test_memberships_of_others(_names):
     """While the MTU is too small for IPv6 the network device is in no group. A program that joins after that stays a member when the queue
     pair, which joined before, is detached."""
     need_lists()
     group = group_of(6)
-
-    def set_mtu(mtu):
-        subprocess.run(["ip", "-n", "b", "link", "set", "vb", "mtu", mtu], check=True)
-
     index = within("b", lambda: socket.if_nametoindex("vb"))
-    shown = subprocess.run(["ip", "-n", "b", "link", "show", "vb"], check=True, stdout=subprocess.PIPE, text=True).stdout
-    before = re.search(r" mtu (\d+) ", shown)[1]
     with joined(6) as end:
         soon(lambda: is_member(group))
-        try:
-            set_mtu("1200")
+        with without_ipv6():
             assert not is_member(group)
-        finally:
-            set_mtu(before)
-            # The address went with the configuration.
-            subprocess.run(["ip", "-n", "b", "addr", "add", f"{host.ip('b', 6)}/64", "dev", "vb", "nodad"], check=True)
         with within("b", lambda: socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)) as other:
             other.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, ipaddress.ip_address(group).packed + struct.pack("I", index))
             assert is_member(group)
             end()
             assert is_member(group), "the other program is no member any more"
         soon(lambda: not is_member(group))
+
+
+@case(driver="rxe_rs", reason="rdma_rxe does not join groups")
+def test_joined_again(_names):
+    """A network device that had no IPv6 for a while, and so left the groups, is a member again: an attached queue pair receives."""
+    need_lists()
+    a, b, group = setup(6)
+    member = Endpoint(b)
+    attach(member.qp, group)
+    with without_ipv6():
+        assert not is_member(group_of(6))
+    soon(lambda: is_member(group_of(6)))
+    sender = Endpoint(a)
+    sender.send(a.path(group), b"again")
+    member.expect_message(b"again", sender)
+
+
+def vlan_address(node, family):
+    return f"10.80.0.{host.NODES[node]}" if family == 4 else f"fd80::{host.NODES[node]}"
+
+
+@contextlib.contextmanager
+def vlan(node):
+    """A VLAN device above the network device of a node, with addresses, until the end or the call of the function that it passes."""
+    def ip(*words):
+        subprocess.run(["ip", "-n", node, *words], check=True)
+
+    def remove():
+        ip("link", "del", "vlan5")
+        there.clear()
+
+    ip("link", "add", "link", host.netdev(node), "name", "vlan5", "type", "vlan", "id", "5")
+    there = ["vlan5"]
+    try:
+        ip("link", "set", "vlan5", "up")
+        ip("addr", "add", f"{vlan_address(node, 4)}/24", "dev", "vlan5")
+        ip("addr", "add", f"{vlan_address(node, 6)}/64", "dev", "vlan5", "nodad")
+        for family in (4, 6):
+            host.gid_index(host.device(node), vlan_address(node, family))
+        yield remove
+    finally:
+        if there:
+            remove()
+
+
+@case(driver="rxe_rs", reason="rdma_rxe does not join groups", timeout=120)
+def test_address_above_the_link(_names):
+    """Messages to a group that arrive on a VLAN device above that of the link are received, whether the VLAN device got its addresses before
+    the queue pair was attached or after it. Its end does not wait for the queue pair."""
+    need_lists()
+    with vlan("a"):
+        for family in (4, 6):
+            address = group_of(family)
+            sender = Endpoint(Node(host.device("a"), host.gid_index(host.device("a"), vlan_address("a", family))))
+            to_group = sender.node.path(gid_of(address))
+            with vlan("b") as remove:
+                before = Endpoint(Node(host.device("b"), 0))
+                attach(before.qp, gid_of(address))
+                assert is_member(address, "vlan5") and is_member(address), f"{address} was not joined"
+                sender.send(to_group, b"before")
+                before.expect_message(b"before", sender)
+                remove()
+            assert is_member(address)
+            with vlan("b"):
+                soon(lambda: is_member(address, "vlan5"))
+                sender.send(to_group, b"after")
+                before.expect_message(b"after", sender)
+                detach(before.qp, gid_of(address))
+                assert not is_member(address, "vlan5") and not is_member(address), f"{address} was not left"
 
 
 def test_delete_link_with_members(_names):

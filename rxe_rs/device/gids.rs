@@ -4,6 +4,7 @@
 //! The indices of an address in the RCU table begin at its hash, and the entry's index in the GID
 //! table is added: entries never collide, whatever the hashes are.
 
+use crate::limits::GID_TABLE_LEN;
 use kernel::{
     prelude::*,
     sync::{
@@ -77,6 +78,34 @@ impl Gids {
     /// Removes an entry; another one may have the same address.
     pub(crate) fn remove(&self, entry: &GidEntry) {
         self.table.remove(index_of(entry));
+    }
+
+    /// Returns the index `port` of the network device of the port, and those of all others with
+    /// addresses of the device, each once.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn netdevs(&self, port: u32) -> Result<KVec<u32>> {
+        // As many as the table has entries, and the port's.
+        let most = usize::try_from(GID_TABLE_LEN)?.wrapping_add(1);
+        let mut netdevs = KVec::with_capacity(most, GFP_KERNEL)?;
+        let _ = netdevs.push_within_capacity(port);
+        let mut next = 0;
+        while let Some((index, address)) = self.table.next(next) {
+            if !netdevs.contains(&address.ifindex) {
+                let _ = netdevs.push_within_capacity(address.ifindex);
+            }
+            next = match index.checked_add(1) {
+                Some(next) => next,
+                None => break,
+            };
+        }
+        Ok(netdevs)
     }
 
     /// Returns true if the device has this address. Takes no lock.

@@ -88,8 +88,8 @@ struct net *rxe_rs_netdev_net_get(const struct net_device *ndev);
 void rxe_rs_dev_mac(const struct net_device *dev, u8 *mac);
 
 /* Membership in multicast groups (multicast.c). */
-void *rxe_rs_dev_join(struct net_device *dev, const u8 *group);
-void rxe_rs_dev_leave(struct net_device *dev, const u8 *group, void *config);
+void *rxe_rs_dev_join(const struct net_device *port, u32 ifindex, const u8 *group);
+void rxe_rs_dev_leave(const u8 *group, void *config);
 
 /* The UDP port of a network namespace (udp_rx.c). */
 typedef void (*rxe_rs_receive_t)(struct sk_buff *skb);

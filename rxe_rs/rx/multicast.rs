@@ -25,6 +25,10 @@ use kernel::{
         Arc,
         Mutex, //
     },
+    workqueue::{
+        impl_has_work,
+        WorkItem, //
+    },
 };
 use rxe_kapi::{
     net::multicast::Membership,
@@ -38,11 +42,12 @@ struct Member {
     qp: Arc<QpCtx>,
 }
 
-/// A group that the network device has joined.
+/// A group with members.
 struct JoinedGroup {
     group: Gid,
     members: u32,
-    _membership: Membership,
+    /// Those of the network devices.
+    memberships: KVec<Membership>,
 }
 
 /// The groups of a device.
@@ -61,6 +66,54 @@ pub(crate) struct Groups {
 fn first_index(group: &Gid) -> u32 {
     // The lowest bits distinguish the entries of one hash value.
     hash(group) & !(MAX_MEMBERS.wrapping_sub(1))
+}
+
+/// Joins `group` on the network device of the port, and on those above it that have addresses of
+/// the device: nothing shows to which of the networks an attached queue pair belongs.
+///
+/// # Errors
+///
+/// `ENOMEM`, or the error of the first network device if none can join.
+fn join(dev: &DeviceCtx, group: &Gid) -> Result<KVec<Membership>> {
+    let netdevs = dev.gids.netdevs(dev.netdev.ifindex())?;
+    let mut memberships = KVec::with_capacity(netdevs.len(), GFP_KERNEL_ACCOUNT)?;
+    let mut refused = None;
+    for ifindex in &netdevs {
+        match Membership::join(&dev.netdev, *ifindex, &group.0) {
+            // It fits: the capacity was reserved above.
+            Ok(membership) => drop(memberships.push_within_capacity(membership)),
+            Err(error) => refused = refused.or(Some(error)),
+        }
+    }
+    match refused {
+        Some(error) if memberships.is_empty() => Err(error),
+        _ => Ok(memberships),
+    }
+}
+
+impl_has_work! {
+    impl HasWork<Self> for DeviceCtx { self.join_work }
+}
+
+impl WorkItem for DeviceCtx {
+    type Pointer = Arc<DeviceCtx>;
+
+    fn run(this: Arc<DeviceCtx>) {
+        this.groups.follow(&this);
+    }
+}
+
+impl DeviceCtx {
+    /// Takes notice that an address was added or removed: the groups are joined on other network
+    /// devices. That takes the RTNL lock, which callers may hold, so a work item does it.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    pub(crate) fn gids_changed(self: &Arc<Self>) {
+        // If it is queued already, it has yet to look at the addresses.
+        let _ = self.demux.queues.local.enqueue(self.clone());
+    }
 }
 
 impl Groups {
@@ -136,7 +189,23 @@ impl Groups {
         Err(ENOMEM)
     }
 
-    /// Attaches `qp`; the network device joins the group with its first member (IBTA 11.3.1,
+    /// Joins the groups on the network devices that have addresses of the device now, and leaves
+    /// them on all others. A network device that has lost its memberships, as those of IPv6 are
+    /// while the MTU is too small for it, gets them again. Without memory groups are left until the
+    /// addresses change again, because a membership keeps a network device that is to go.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep, and takes the RTNL lock.
+    fn follow(&self, dev: &DeviceCtx) {
+        let mut joined = self.joined.lock();
+        for entry in joined.iter_mut() {
+            // Joined again before they are left, memberships that stay never end.
+            entry.memberships = join(dev, &entry.group).unwrap_or_default();
+        }
+    }
+
+    /// Attaches `qp`; the network devices join the group with its first member (IBTA 11.3.1,
     /// IBTA A17.5.6).
     ///
     /// # Errors
@@ -144,7 +213,7 @@ impl Groups {
     /// `EEXIST` if it is attached already. The core counts the calls that succeed here and destroys
     /// a queue pair only after as many calls of [`detach`](Self::detach); it calls twice for one
     /// group only if a process passes two LIDs, which have no meaning here. `ENOMEM` without memory
-    /// or beyond a limit, or the error of joining the group on the network device.
+    /// or beyond a limit, or the error of joining the group on the network devices.
     pub(crate) fn attach(&self, dev: &DeviceCtx, group: Gid, qp: &Arc<QpCtx>) -> Result {
         let mut joined = self.joined.lock();
         if self.find(&group, qp).is_some() {
@@ -171,19 +240,19 @@ impl Groups {
             return Err(dev.handle.refuse_with(ENOMEM, reason));
         }
         joined.reserve(1, GFP_KERNEL_ACCOUNT)?;
-        let membership = Membership::join(&dev.netdev, &group.0)?;
+        let memberships = join(dev, &group)?;
         self.insert(group, qp)?;
         let entry = JoinedGroup {
             group,
             members: 1,
-            _membership: membership,
+            memberships,
         };
         // It fits: the capacity was reserved above.
         let _ = joined.push_within_capacity(entry);
         Ok(())
     }
 
-    /// Detaches `qp`; the network device leaves the group with its last member (IBTA 11.3.2).
+    /// Detaches `qp`; the network devices leave the group with its last member (IBTA 11.3.2).
     ///
     /// # Errors
     ///

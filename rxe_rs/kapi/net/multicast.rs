@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! IP multicast groups that a network device is a member of.
+//! IP multicast groups that network devices are members of.
 //!
 //! C headers: [`include/linux/igmp.h`](srctree/include/linux/igmp.h),
 //! [`include/net/addrconf.h`](srctree/include/net/addrconf.h)
@@ -23,11 +23,10 @@ use kernel::{
 ///
 /// # Invariants
 ///
-/// `config` is what `rxe_rs_dev_join` has returned for device and group, and not yet left.
+/// `config` is what `rxe_rs_dev_join` has returned for the group, and not yet left.
 pub struct Membership {
-    dev: NetDev,
     group: [u8; 16],
-    /// The configuration of the device that has the membership.
+    /// The configuration of the device that has the membership, which keeps the device alive.
     config: NonNull<c_void>,
 }
 
@@ -37,7 +36,8 @@ unsafe impl Send for Membership {}
 unsafe impl Sync for Membership {}
 
 impl Membership {
-    /// Joins `group`, a multicast address; an IPv4 one in its mapped form.
+    /// Joins `group`, a multicast address, an IPv4 one in its mapped form, on the network device
+    /// with index `ifindex` in the namespace of `port`.
     ///
     /// # Context
     ///
@@ -45,13 +45,13 @@ impl Membership {
     ///
     /// # Errors
     ///
-    /// `ENODEV` if the device is going or has no IPv4, `EINVAL` if it has no IPv6, `ENOMEM`.
-    pub fn join(dev: &NetDev, group: &[u8; 16]) -> Result<Self> {
-        // SAFETY: The reference keeps the device alive; 16 bytes are read.
-        let config = unsafe { bindings::rxe_rs_dev_join(dev.as_ptr(), group.as_ptr()) };
+    /// `ENODEV` if the device is not there, is going or has no IPv4, `EINVAL` if it has no IPv6,
+    /// `ENOMEM`.
+    pub fn join(port: &NetDev, ifindex: u32, group: &[u8; 16]) -> Result<Self> {
+        // SAFETY: The reference keeps the device of the port alive; 16 bytes are read.
+        let config = unsafe { bindings::rxe_rs_dev_join(port.as_ptr(), ifindex, group.as_ptr()) };
         // INVARIANT: Just joined.
         Ok(Self {
-            dev: dev.clone(),
             group: *group,
             config: NonNull::new(from_err_ptr(config)?).ok_or(ENODEV)?,
         })
@@ -60,9 +60,7 @@ impl Membership {
 
 impl Drop for Membership {
     fn drop(&mut self) {
-        // SAFETY: As in `join`, which this undoes; the configuration by the type invariant.
-        unsafe {
-            bindings::rxe_rs_dev_leave(self.dev.as_ptr(), self.group.as_ptr(), self.config.as_ptr())
-        };
+        // SAFETY: 16 bytes are read; the configuration by the type invariant.
+        unsafe { bindings::rxe_rs_dev_leave(self.group.as_ptr(), self.config.as_ptr()) };
     }
 }

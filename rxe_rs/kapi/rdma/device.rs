@@ -159,14 +159,14 @@ pub trait Device: Sized + Send + Sync + 'static {
     /// # Errors
     ///
     /// The GID is rejected.
-    fn add_gid(&self, gid: &GidEntry) -> Result;
+    fn add_gid(self: &Arc<Self>, gid: &GidEntry) -> Result;
 
     /// Removes an entry of the GID table.
     ///
     /// # Context
     ///
     /// Process context; may sleep.
-    fn del_gid(&self, gid: &GidEntry);
+    fn del_gid(self: &Arc<Self>, gid: &GidEntry);
 
     /// Resets the Q_Key violation counter.
     ///
