@@ -3,6 +3,7 @@
 
 In all tests b has the memory and a accesses it.
 """
+import contextlib
 import ctypes
 import errno
 import os
@@ -603,14 +604,28 @@ def drain(end, count, seconds=30):
     return found
 
 
+def huge_page():
+    """The size of the kernel's huge pages in bytes, which depends on that of its pages; None without huge pages."""
+    with open("/proc/meminfo", encoding="ascii") as file:
+        found = re.search(r"^Hugepagesize: *(\d+) kB$", file.read(), re.M)
+    return found and int(found[1]) << 10
+
+
 def huge_mapping(size):
     """Maps one huge page repeatedly to `size` bytes of address space; None without huge pages."""
-    try:
+    def reserve(number):
         with open("/proc/sys/vm/nr_hugepages", "w", encoding="ascii") as file:
-            file.write("4")
-        return repeated_mapping(size, 1 << 21, os.MFD_HUGETLB)
+            file.write(number)
+
+    try:
+        reserve("4")
+        return repeated_mapping(size, huge_page(), os.MFD_HUGETLB)
     except (OSError, AssertionError):
         return None
+    finally:
+        # The kernel releases those that are mapped when they no longer are.
+        with contextlib.suppress(OSError):
+            reserve("0")
 
 
 def test_cost(names):
@@ -620,7 +635,7 @@ def test_cost(names):
     huge = huge_mapping(size)
     if huge:
         address, _ = huge
-        unit, begin = 1 << 21, time.monotonic()
+        unit, begin = huge_page(), time.monotonic()
         mr = MR(b.pd, size, ACCESS, address=address)
     else:
         # User Mode Linux cannot map as many pages: add the same 128 MiB repeatedly, as separate segments.
