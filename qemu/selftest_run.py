@@ -180,11 +180,11 @@ class Chosen(unittest.TestCase):
 
 class Machine:
     """A fake session. Each test has the result in `happens`: exit status, output, kernel log (None: it was not stored); without a status the
-    machine ends. It also ends behind the test `last`."""
+    machine ends. It also ends behind the tests `last`."""
     happens = {}
     boots = []
     late = ""
-    last = None
+    last = ()
     counters = ""
 
     def __init__(self, options, _boot, _kvm, folder):
@@ -213,7 +213,7 @@ class Machine:
             if status is None:
                 return "the machine ended unexpectedly"
             on_end(name, status, 0.5)
-            if name == self.last:
+            if name in self.last:
                 return "the machine ended unexpectedly"
         (self.results / "after.dmesg-a").write_text(self.late)
         return None
@@ -301,11 +301,23 @@ class Verdicts(unittest.TestCase):
     def test_crash_while_no_test_runs(self):
         """Between two tests, and behind the last one: the run has failed, although each test has passed."""
         for last, boots in (("sample.good", 2), ("sample.next", 1)):
-            with mock.patch.object(Machine, "last", last):
+            with mock.patch.object(Machine, "last", (last,)):
                 status, verdicts, text = self.run_tests({"good": (0, "", ""), "next": (0, "", "")})
             self.assertEqual((status, verdicts), (1, {"good": "pass", "next": "pass", "after": "fail"}))
             self.assertEqual(len(Machine.boots), boots)
             self.assertIn("not ok 3 machine while no test was running\n#   the machine ended unexpectedly\n", text)
+
+    def test_each_crash_keeps_its_artefacts(self):
+        """Two machines crash between tests: both are in the report, with numbers of their own, and the files of both are stored."""
+        kept = []
+        with mock.patch.object(Machine, "last", ("sample.good", "sample.next")), \
+                mock.patch.object(cli.Report, "keep", lambda report, name, session, stem: kept.append((name, session.folder.name, stem))):
+            status, verdicts, text = self.run_tests({"good": (0, "", ""), "next": (0, "", ""), "last": (0, "", "")})
+        self.assertEqual((status, verdicts), (1, {"good": "pass", "next": "pass", "last": "pass", "after": "fail", "after-2": "fail"}))
+        self.assertEqual(kept, [("after", "boot-1", "after"), ("after-2", "boot-2", "after")])
+        self.assertIn("not ok 4 machine while no test was running\n", text)
+        self.assertIn("not ok 5 machine while no test was running\n", text)
+        self.assertIn("# 3 passed, 2 failed, 0 skipped\n", text)
 
     def test_tests_that_did_not_run_have_failed(self):
         deadly = {name: (None, "", "") for name in "abcdefghij"}

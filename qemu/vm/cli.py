@@ -14,13 +14,15 @@ import kernel
 import kernel_record
 from vm.discovery import CLONE, TESTS, Malformed, Suite, all_tests
 from vm.session import QEMU, Session, plan_of
-from vm.verdict import LATE, Report, kernel_complaints, missing_logs, serial_complaints, show_tail, skip_reason, verdict, wire_complaints
+from vm.verdict import LATE, Report, kernel_complaints, late_name, missing_logs, serial_complaints, show_tail, skip_reason, verdict, wire_complaints
 
 LAST_TESTS = "leaks.*"
 # Kernel modules in ktests that tests may need.
 TEST_MODULES = ("kverbs", "kmemory", "ksegment")
 # If a test crashes its machine, the remaining ones run in a new machine. This limits the number of machines.
 MAX_BOOTS = 8
+# What failed and is no test, by its names in the summary.
+LATE_NAMES = [late_name(number) for number in range(1, MAX_BOOTS + 1)]
 
 
 def tests_for(options):
@@ -172,7 +174,7 @@ def run_boot(session, remaining, report, number):
 def rerun_with_capture(options, boot, kvm, out):
     """Runs up to three failed tests once more with a packet capture, so that their packets can be examined."""
     summary = json.loads((out / "summary.json").read_text())
-    failed = [name for name, found in summary.items() if found == "fail" and name != LATE]
+    failed = [name for name, found in summary.items() if found == "fail" and name not in LATE_NAMES]
     tests = choose(tests_for(options), options)
     for name in failed[:3]:
         test = next(t for t in tests if t.name == name)
@@ -327,7 +329,7 @@ def main(usage):
     if of_tests:
         status = run_tests(options, boot, kvm, out)
         if status in (0, 1):
-            note(options, boot, {LATE: None, **json.loads((out / "summary.json").read_text())})
+            note(options, boot, {**dict.fromkeys(LATE_NAMES), **json.loads((out / "summary.json").read_text())})
         if status == 1:
             rerun_with_capture(options, boot, kvm, out)
         return status

@@ -11,6 +11,12 @@ from vm.discovery import CLONE
 # Name of the kernel logs after the last test (guest/runner.sh).
 LATE = "after"
 
+
+def late_name(number):
+    """The name of a failure that belongs to no test: a run has one for each machine at most, and each keeps its artefacts."""
+    return LATE if number == 1 else f"{LATE}-{number}"
+
+
 # KSFT_SKIP of tools/testing/selftests/kselftest.h.
 SKIP = 4
 
@@ -77,7 +83,7 @@ class Report:
 
     def __init__(self, tests, out, heading):
         self.numbers = {test.name: number for number, test in enumerate(tests, 1)}
-        self.out, self.done = out, {}
+        self.out, self.done, self.late = out, {}, 0
         (out / "results.txt").unlink(missing_ok=True)
         print(f"KTAP version 1\n# {heading}\n1..{len(tests)}", flush=True)
 
@@ -111,18 +117,21 @@ class Report:
         self.fail_late("machine while no test was running", why, session)
 
     def fail_late(self, what, why, session):
-        self.numbers.setdefault(LATE, len(self.numbers) + 1)
-        self.done[LATE] = "fail"
-        print(f"not ok {self.numbers[LATE]} {what}", flush=True)
+        self.late += 1
+        name = late_name(self.late)
+        self.numbers[name] = len(self.numbers) + 1
+        self.done[name] = "fail"
+        print(f"not ok {self.numbers[name]} {what}", flush=True)
         for line in why:
             print(f"#   {line}", flush=True)
-        self.keep(LATE, session)
+        self.keep(name, session, LATE)
 
-    def keep(self, name, session):
+    def keep(self, name, session, stem=None):
+        """Stores the serial logs, and the files of a boot whose names begin with `stem` (default: the name of the test), in failed/NAME."""
         folder = self.out / "failed" / name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        for path in [*session.results.glob(f"{name}.*"), *(m.serial for m in session.machines)]:
+        for path in [*session.results.glob(f"{stem or name}.*"), *(m.serial for m in session.machines)]:
             if Path(path).exists():
                 shutil.copy(path, folder)
         return folder
