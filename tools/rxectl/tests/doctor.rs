@@ -207,6 +207,44 @@ fn doctor_wants_the_nodes_of_the_devices_here() {
     assert_eq!(wrong[0].0, "/dev/infiniband/uverbs1");
 }
 
+/// A link whose network device is in a container, while this namespace has one of the same name.
+#[test]
+fn remedies_are_for_the_namespace_of_the_link() {
+    let machine = Machine::healthy("container");
+    machine.program("rdma", r#"echo '[{"ifname":"rxe0","port":1}]'"#);
+    let port = "/sys/class/infiniband/rxe0/ports/1";
+    machine.put(&format!("{port}/state"), "1: DOWN\n");
+    machine.put(&format!("{port}/hw_counters/tx_gso_fallback"), "1\n");
+    for gid in ["1", "2"] {
+        machine.remove(&format!("{port}/gids/{gid}"));
+    }
+    let text = machine.run(&["doctor"]).1;
+    for command in [
+        "nsenter -t PID -n ip link set eth0 up",
+        "nsenter -t PID -n ip address add ADDRESS/PREFIX dev eth0",
+        "nsenter -t PID -n ethtool -K eth0",
+    ] {
+        assert!(text.contains(command), "{command} is missing: {text}");
+    }
+    machine.put("/run/netns/blue", "");
+    machine.program(
+        "ip",
+        r#"case $* in
+            *netns*) echo '[{"ifname":"rxe0","port":1,"netdev":"eth0"}]' ;;
+            *) echo '[{"ifname":"eth0","address":"00:50:c2:00:00:01","mtu":4200,"operstate":"UP"}]' ;;
+        esac"#,
+    );
+    let text = machine.run(&["doctor"]).1;
+    for command in [
+        "ip -n blue link set eth0 up",
+        "ip -n blue address add ADDRESS/PREFIX dev eth0",
+        "ip netns exec blue ethtool -K eth0",
+    ] {
+        assert!(text.contains(command), "{command} is missing: {text}");
+    }
+    assert!(!text.contains("nsenter"), "{text}");
+}
+
 /// The driver asks for CAP_IPC_LOCK of the initial user namespace, and who makes links needs
 /// CAP_NET_ADMIN there.
 #[test]

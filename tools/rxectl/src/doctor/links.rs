@@ -9,9 +9,47 @@ use crate::status::{self, Status};
 use rxe_proto::engine::backend::Count;
 use rxe_proto::ids::Mtu;
 
+/// How commands are run in the network namespace of a link.
+struct Scope {
+    /// What precedes a command.
+    run: String,
+    /// The command `ip`.
+    ip: String,
+    /// What is said of the above.
+    note: &'static str,
+}
+
+impl Scope {
+    fn of(status: &Status) -> Self {
+        let namespace = status
+            .netdev
+            .as_ref()
+            .map(|netdev| netdev.namespace.as_deref());
+        match namespace {
+            None | Some(Some("here")) => Self {
+                run: String::new(),
+                ip: "ip".into(),
+                note: "",
+            },
+            Some(Some(name)) => Self {
+                run: format!("ip netns exec {name} "),
+                ip: format!("ip -n {name}"),
+                note: "",
+            },
+            // Without it the command would change a network device of this namespace that happens
+            // to have the same name.
+            Some(None) => Self {
+                run: "nsenter -t PID -n ".into(),
+                ip: "nsenter -t PID -n ip".into(),
+                note: " (as root of the host, with the PID of a process in the namespace of the network device)",
+            },
+        }
+    }
+}
+
 /// Checks whether the active MTU is what the network device can carry. `about` names the link, and
-/// `scope` is the option of `ip` for its namespace.
-fn link_mtu(status: &Status, about: &str, scope: &str, report: &mut Report) {
+/// `ip` is the command for its namespace.
+fn link_mtu(status: &Status, about: &str, ip: &str, report: &mut Report) {
     let netdev = status.netdev.as_ref();
     let name = netdev.map_or("NETDEV", |netdev| netdev.name.as_str());
     let Some(mtu) = netdev.and_then(|netdev| netdev.mtu) else {
@@ -25,7 +63,7 @@ fn link_mtu(status: &Status, about: &str, scope: &str, report: &mut Report) {
     let fitting = Mtu::largest_fitting(mtu);
     let best = Mtu::Mtu4096.bytes().saturating_add(Mtu::HEADER_RESERVE);
     let raise = format!(
-        "ip{scope} link set {name} mtu {best} or more, on both hosts and on all devices between them"
+        "{ip} link set {name} mtu {best} or more, on both hosts and on all devices between them"
     );
     // What remains beside the overhead of ESP, and of ESP in tunnel mode.
     let left = [0, Mtu::TUNNEL_RESERVE].map(|tunnel| {
@@ -45,11 +83,11 @@ fn link_mtu(status: &Status, about: &str, scope: &str, report: &mut Report) {
                 about,
                 format!(
                     "active MTU {active}, where {name} with MTU {mtu} carries {} without IPsec: policies protect \
-                     RoCE packets (ip{scope} xfrm policy), and RDMA CM, which does not know, cannot connect",
+                     RoCE packets ({ip} xfrm policy), and RDMA CM, which does not know, cannot connect",
                     fits.bytes()
                 ),
                 format!(
-                    "ip{scope} link set {name} mtu {} or more, on both hosts and on all devices between them",
+                    "{ip} link set {name} mtu {} or more, on both hosts and on all devices between them",
                     fits.bytes().saturating_add(Mtu::HEADER_RESERVE).saturating_add(room)
                 ),
             );
@@ -57,7 +95,7 @@ fn link_mtu(status: &Status, about: &str, scope: &str, report: &mut Report) {
         (Some(fits), Some(active)) if active != fits.bytes() => report.wrong(
             about,
             format!("active MTU {active}, but {name} with MTU {mtu} carries {}", fits.bytes()),
-            format!("ip{scope} link set {name} down; ip{scope} link set {name} up; if that does not help, recreate the RDMA link"),
+            format!("{ip} link set {name} down; {ip} link set {name} up; if that does not help, recreate the RDMA link"),
         ),
         (Some(fits), active) => {
             let found = match active {
@@ -80,23 +118,16 @@ fn link(status: &Status, report: &mut Report) {
         Some(netdev) => netdev.name.as_str(),
         None => "NETDEV",
     };
-    let scope = match status
-        .netdev
-        .as_ref()
-        .and_then(|netdev| netdev.namespace.as_deref())
-    {
-        Some("here") | None => String::new(),
-        Some(namespace) => format!(" -n {namespace}"),
-    };
+    let Scope { ip, note, .. } = Scope::of(status);
     match status.state.as_deref() {
         Some("ACTIVE") => report.ok(about, "port ACTIVE"),
         state => report.wrong(
             about,
             format!("port {}", state.unwrap_or("state unknown")),
-            format!("ip{scope} link set {name} up; then see that the cable or the peer interface is up: ip{scope} link show {name}"),
+            format!("{ip} link set {name} up; then see that the cable or the peer interface is up: {ip} link show {name}{note}"),
         ),
     }
-    link_mtu(status, about, &scope, report);
+    link_mtu(status, about, &ip, report);
     let v4 = status
         .gids
         .iter()
@@ -105,7 +136,7 @@ fn link(status: &Status, report: &mut Report) {
         .gids
         .iter()
         .any(|gid| gid.gid.to_ipv4_mapped().is_none() && gid.is_routable());
-    let add = format!("ip{scope} address add ADDRESS/PREFIX dev {name}");
+    let add = format!("{ip} address add ADDRESS/PREFIX dev {name}{note}");
     match (v4, v6, status.gids.is_empty()) {
         (true, true, _) => report.ok(about, "GIDs for IPv4 and IPv6"),
         (true, false, _) => report.note(
@@ -146,11 +177,8 @@ fn segmentation(host: &Host, status: &Status, device: &Device, report: &mut Repo
     let Some(times) = device.counter(host, name).filter(|times| *times > 0) else {
         return;
     };
+    let Scope { run, note, .. } = Scope::of(status);
     let netdev = status.netdev.as_ref();
-    let in_namespace = match netdev.and_then(|netdev| netdev.namespace.as_deref()) {
-        Some("here") | None => String::new(),
-        Some(namespace) => format!("ip netns exec {namespace} "),
-    };
     let netdev = netdev.map_or("NETDEV", |netdev| netdev.name.as_str());
     report.note(
         &device.name,
@@ -159,7 +187,7 @@ fn segmentation(host: &Host, status: &Status, device: &Device, report: &mut Repo
              repeatedly. It seems not to increment the IPv4 identification, which the ICRC covers; \
              or the network never delivers two packets in a row. Connections send single packets for a while"
         ),
-        format!("{in_namespace}ethtool -K {netdev} tx-udp-segmentation off"),
+        format!("{run}ethtool -K {netdev} tx-udp-segmentation off{note}"),
     );
 }
 
