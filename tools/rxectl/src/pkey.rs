@@ -196,16 +196,55 @@ fn write(host: &Host, device: &Device, index: u16, key: u16, out: &mut Out<'_>) 
     report(&change, out)
 }
 
+/// Returns the error of an addition. The key is valid, so a driver that refuses it does not know
+/// additions: the module that is loaded may be older than this program.
+fn explain_addition(
+    device: &Device,
+    entries: &[PkeyEntry],
+    key: u16,
+    capacity: usize,
+    error: &io::Error,
+) -> Error {
+    let used = |index: usize| {
+        entries
+            .iter()
+            .any(|entry| usize::from(entry.index) == index)
+    };
+    let free = (0..capacity).find(|index| !used(*index));
+    match (error.raw_os_error(), free) {
+        (Some(EINVAL), Some(free)) => Error::new(
+            format!(
+                "the rxe_rs that is loaded is older than rxectl, and cannot choose an entry of {}",
+                device.name
+            ),
+            format!(
+                "choose it: rxectl pkey set {} {free} {key:#06x}; or load the newer module: delete the links, \
+                 modprobe -r rxe_rs, make them again",
+                device.name
+            ),
+        ),
+        (Some(EINVAL), None) => explain(
+            device,
+            0,
+            key,
+            capacity,
+            &io::Error::from_raw_os_error(ENOSPC),
+        ),
+        _ => explain(device, 0, key, capacity, error),
+    }
+}
+
 /// Adds a key. The driver chooses the entry, because another process may add one at the same time.
 fn add(host: &Host, device: &Device, key: u16, out: &mut Out<'_>) -> Result<()> {
-    if let Some(entry) = same_partition(&table(host, device)?, key) {
+    let before = table(host, device)?;
+    if let Some(entry) = same_partition(&before, key) {
         return Err(exists_already(device, entry));
     }
     host.write(
         &device.attribute("pkey_table"),
         &format!("add {key:#06x}\n"),
     )
-    .map_err(|error| explain(device, 0, key, device.pkey_capacity(host), &error))?;
+    .map_err(|error| explain_addition(device, &before, key, device.pkey_capacity(host), &error))?;
     let entries = table(host, device)?;
     let change = Change {
         device: &device.name,
@@ -320,6 +359,36 @@ mod tests {
                 assert!(said.contains(part), "{part} is missing: {said}");
             }
         }
+    }
+
+    /// A module from before additions refuses them by EINVAL.
+    #[test]
+    fn additions_that_the_driver_does_not_know() {
+        let device = Device {
+            name: "rxe0".into(),
+            driver: Driver::RxeRs,
+        };
+        let error = io::Error::from_raw_os_error(EINVAL);
+        let said = |used: &[u16], capacity| {
+            let entries: Vec<_> = used
+                .iter()
+                .map(|index| PkeyEntry {
+                    index: *index,
+                    pkey: 0x8000 | (index + 1),
+                })
+                .collect();
+            format!(
+                "{:?}",
+                explain_addition(&device, &entries, 0x8009, capacity, &error)
+            )
+        };
+        let older = said(&[0, 1, 3], 128);
+        for part in ["older than rxectl", "pkey set rxe0 2 0x8009"] {
+            assert!(older.contains(part), "{part} is missing: {older}");
+        }
+        assert!(!older.contains("index 0"), "{older}");
+        let full = said(&[0, 1], 2);
+        assert!(full.contains("all 2 entries of rxe0"), "{full}");
     }
 
     #[test]
