@@ -20,6 +20,7 @@ const EBUSY: i32 = 16;
 const EEXIST: i32 = 17;
 const EINVAL: i32 = 22;
 const ENOSPC: i32 = 28;
+const EROFS: i32 = 30;
 
 /// An entry as shown to the user.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -158,6 +159,11 @@ fn explain(device: &Device, index: u16, key: u16, capacity: usize, error: &io::E
         Some(ENOSPC) => Error::new(
             format!("all {capacity} entries of {name} are in use"),
             format!("empty one: rxectl pkey del {name} INDEX"),
+        ),
+        Some(EROFS) => Error::new(
+            format!("the P_Key table of {name} cannot be edited, because /sys is read-only here, as in a container"),
+            "edit it as root of the host, with the PID of a process in the container: nsenter -t PID -n unshare -m \
+             sh -c 'mount -t sysfs sysfs /sys && rxectl pkey …'",
         ),
         _ => Error::new(
             format!("{name} refuses the change: {error}"),
@@ -352,7 +358,8 @@ mod tests {
         };
         let last = ["entry 4", "last valid", "pkey set rxe0 4", "pkey add rxe0"];
         let full = ["all 128 entries of rxe0", "pkey del rxe0"];
-        for (number, parts) in [(EBUSY, &last[..]), (ENOSPC, &full)] {
+        let container = ["/sys is read-only", "nsenter -t PID -n unshare -m"];
+        for (number, parts) in [(EBUSY, &last[..]), (ENOSPC, &full), (EROFS, &container)] {
             let error = io::Error::from_raw_os_error(number);
             let said = format!("{:?}", explain(&device, 4, 0, 128, &error));
             for part in parts {
