@@ -36,6 +36,7 @@ if [ -n "${SIGN_KEY:-}${SIGN_CERT:-}" ]; then
 	sign=-s
 fi
 if [ -z "${RXE_IN_ROOT:-}" ]; then
+	visible "$out" ${module:+"$module"} ${tools:+"$tools"}
 	[ -n "$module" ] || module=$(KERNEL=${KERNEL:-} "$here/module-path.sh" --quiet)
 	exec "$here/in-root.sh" "$here/build-deb.sh" $sign -m "$module" ${tools:+-t "$tools"} -o "$out"
 fi

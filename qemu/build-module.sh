@@ -31,8 +31,10 @@ if [ $# -gt 0 ] && [ -d "$1" ]; then
 	source=$(cd "$1" && pwd -P)
 	shift
 fi
-[ -n "${RXE_IN_ROOT:-}" ] || exec "$here/in-root.sh" "$here/build-module.sh" $flag \
-	${out:+-o "$out"} ${series:+-k "$series"} "$source" "$@"
+if [ -z "${RXE_IN_ROOT:-}" ]; then
+	visible "$source" ${out:+"$out"}
+	exec "$here/in-root.sh" "$here/build-module.sh" $flag ${out:+-o "$out"} ${series:+-k "$series"} "$source" "$@"
+fi
 
 TOOLS='' ARCH='' RUSTFLAGS=''
 if [ -n "$kind" ]; then

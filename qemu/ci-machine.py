@@ -145,6 +145,7 @@ def main():
         os.execv(HERE / "in-root.sh", ["in-root.sh", str(Path(__file__).resolve()), *sys.argv[1:]])
     sys.path.insert(0, str(HERE))
     import kernel
+    kernel.check_visible(options.out.resolve())
     boot, module, build = boot_files(options)
     build = f"build it: {build}{boot['SERIES']}"
     if not module.exists():

@@ -106,12 +106,17 @@ def need_space(folder, gigabytes):
         die(f"{folder} has {free} GB free, {gigabytes} GB are needed; free some space or set RXE_RS_CACHE to a folder on another disk")
 
 
+def check_visible(folder):
+    """Ends the program if a folder is not the same one outside of the toolchain root, where nobody would find what is written there."""
+    if not any(folder.is_relative_to(place) for place in (CLONE, CACHE, "/tmp")):
+        die(f"{folder} is a folder of the toolchain root; name one in the clone, in the cache folder or in /tmp")
+
+
 def check_results(folder, mark, files=False):
     """Ends the program if results cannot be in a folder, in which a run removes those of the run before: the folders, and with `files` all. It
     has none, or is one below out/ of the clone, or has the file `mark`, which a run makes there; and it is the same folder outside of the
     toolchain root."""
-    if not any(folder.is_relative_to(place) for place in (CLONE, CACHE, "/tmp")):
-        die(f"{folder} is a folder of the toolchain root; name one in the clone, in the cache folder or in /tmp")
+    check_visible(folder)
     own = folder.is_relative_to(CLONE / "out") and folder != CLONE / "out"
     if own or not folder.exists() or (folder / mark).exists():
         return

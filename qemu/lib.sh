@@ -22,6 +22,17 @@ export RXE_RS_CACHE="$cache"
 root_key=$(grep -v '^#' "$here/root-packages.txt" | sort -u | cat - "$here/root-recipe" | sha256sum | cut -c1-12)
 root=${RXE_TOOLCHAIN_ROOT:-$cache/root-$root_key}
 
+# visible PATH…: ends the script if the toolchain root does not have these places: what is written there would be in the root, where nobody
+# finds it.
+visible() {
+	for place in "$@"; do
+		case $(realpath -ms "$place")/ in
+		"$clone"/* | "$cache"/* | /tmp/*) ;;
+		*) die "the toolchain root does not have $place; name a place in the clone, in the cache folder or in /tmp" ;;
+		esac
+	done
+}
+
 # own_targets: takes the folder of cargo's target folders for this clone until the script and what it started end, and sets `targets` to it.
 # Clones share it, so that crates are built once, and one that builds while another does has a folder of its own. Cargo tells by times
 # whether a result is up to date, so what another clone has built since this one was made would pass for this one's: the packages of this

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Tests of the benchmark's own code: what it reads out of the tools' output, how it judges, and its page."""
 import json
+import os
 import re
 import subprocess
 import sys
@@ -342,6 +343,11 @@ class Program(unittest.TestCase):
                                (["--drivers", "rxe_rs,fast"], "no such driver: fast")):
             done = subprocess.run([BENCH / "bench", *wrong], capture_output=True, text=True)
             self.assertEqual((done.returncode, message in done.stderr.splitlines()[-1]), (2, True), (wrong, done.stderr))
+
+    def test_results_would_be_lost(self):
+        done = subprocess.run([BENCH / "bench", "--out", "/home/me/results"], capture_output=True, text=True, env={**os.environ, "RXE_IN_ROOT": "1"})
+        self.assertEqual((done.returncode, done.stderr.count("\n")), (1, 1), done.stderr)
+        self.assertIn("/home/me/results is a folder of the toolchain root;", done.stderr)
 
 
 if __name__ == "__main__":

@@ -392,6 +392,12 @@ class Running(Faked):
 class CiMachine(unittest.TestCase):
     """ci-machine.py."""
 
+    def test_it_would_be_lost(self):
+        done = subprocess.run([HERE / "ci-machine.py", "--out", "/home/me/machines"], capture_output=True, text=True,
+                              env={**os.environ, "RXE_IN_ROOT": "1"})
+        self.assertEqual((done.returncode, done.stderr.count("\n")), (1, 1), done.stderr)
+        self.assertIn("/home/me/machines is a folder of the toolchain root;", done.stderr)
+
     def test_checksums_after_an_interruption(self):
         """It ends when the files have been copied: the next run finds nothing to copy, and writes the checksums nevertheless."""
         loader = SourceFileLoader("ci_machine", str(HERE / "ci-machine.py"))

@@ -17,7 +17,7 @@ sys.path.insert(0, str(HERE))
 from faked import MMDEBSTRAP, Faked, setUpModule  # noqa: E402, F401
 import machine  # noqa: E402
 
-SCRIPTS = ("bootstrap.sh", "suite-module.sh", "in-root.sh", "lib.sh", "roots.sh", "check-kdir.sh", "build-tools.sh", "clean-cache.sh", "fetch-crates.sh", "root-recipe", "root-packages.txt")
+SCRIPTS = ("bootstrap.sh", "suite-module.sh", "build-deb.sh", "build-module.sh", "in-root.sh", "lib.sh", "roots.sh", "check-kdir.sh", "build-tools.sh", "clean-cache.sh", "fetch-crates.sh", "root-recipe", "root-packages.txt")
 NOBODY = 65534
 
 
@@ -110,6 +110,34 @@ class TargetFolders(Shell):
         self.assertEqual(second.stdout.readline(), "target\n")
         keep.unlink()
         self.assertEqual([self.end(process) for process in (first, second)], [(0, [])] * 2)
+
+
+class Places(Shell):
+    """Scripts that run in the toolchain root, with places that it does not have."""
+
+    def setUp(self):
+        super().setUp()
+        (self.folder / "clone/qemu/in-root.sh").write_text('#!/bin/sh\necho "in the root: $*"\n')
+
+    def said(self, *arguments):
+        status, said = self.end(self.start(*arguments))
+        self.assertEqual(len(said), 1, said)
+        self.assertEqual(status, 1 if said[0].startswith("error: ") else 0)
+        return said[0]
+
+    def test_results_would_be_lost(self):
+        for script, arguments in (("build-deb.sh", ("-m", f"{self.cache}/rxe_rs.ko")), ("build-module.sh", ())):
+            self.assertIn("does not have /home/me/results; name a place in", self.said(script, *arguments, "-o", "/home/me/results"))
+            # Relative to the current folder, which the root does not have either.
+            self.assertIn("does not have results; name a place in", self.said(script, *arguments, "-o", "results"))
+            self.assertIn("does not have clone/../results;", self.said(script, *arguments, "-o", "clone/../results"))
+            for place in (f"{self.cache}/results", f"{self.folder}/clone/out/results", "/tmp/results"):
+                self.assertIn(f"in the root: {self.folder}/clone/qemu/{script}", self.said(script, *arguments, "-o", place))
+
+    def test_what_is_not_there(self):
+        self.assertIn("does not have /home/me/rxe_rs.ko;", self.said("build-deb.sh", "-m", "/home/me/rxe_rs.ko"))
+        self.assertIn("does not have /home/me/tools;", self.said("build-deb.sh", "-m", "/tmp/rxe_rs.ko", "-t", "/home/me/tools"))
+        self.assertIn("does not have /usr;", self.said("build-module.sh", "/usr"))
 
 
 class Bootstrap(Shell):
