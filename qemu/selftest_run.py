@@ -103,6 +103,9 @@ class Refused(unittest.TestCase):
     def test_nothing_to_run(self):
         self.assertIn("nothing to run: give --test, --suite or a script", self.refusal("--topology", "two"))
 
+    def test_no_script(self):
+        self.assertIn("there is no script /home/me/script.sh in the toolchain root", self.refusal("--", "/home/me/script.sh"))
+
     def test_numa_nodes(self):
         for more in ((), ("--topology", "netns"), ("--uml",)):
             self.assertIn("--numa needs two machines: --topology two", self.refusal("--numa", "2", "--test", "x.*", *more))

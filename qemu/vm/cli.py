@@ -276,6 +276,8 @@ def main(usage):
             sys.exit(f"error: there is no module {ko}; build it: {build_command(options)}")
     if not options.test and not options.script and not options.suite:
         parser.error("nothing to run: give --test, --suite or a script")
+    if options.script and not Path(options.script[0]).is_file():
+        parser.error(f"there is no script {options.script[0]} in the toolchain root, which has the clone, the cache folder and /tmp")
     if options.numa < 1:
         parser.error("--numa: a machine has at least one node")
     if options.numa > 1 and options.topology != "two":
