@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import unittest
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
@@ -310,6 +311,55 @@ class Stored(unittest.TestCase):
         self.assertNotRegex(tables.STORED.read_text(), r"[ \"]/\w+/")
 
 
+class Programs(unittest.TestCase):
+    """report.py, plots.py and tables.py with arguments of users."""
+
+    def run_program(self, name, *arguments):
+        return subprocess.run([sys.executable, BENCH / name, *map(str, arguments)], capture_output=True, text=True)
+
+    def test_wrong_arguments(self):
+        """The last line says what is wrong, and tables.py writes nothing."""
+        before = [path.read_bytes() for path in (tables.STORED, *(path for path, _, _ in tables.TABLES))]
+        with tempfile.TemporaryDirectory() as folder:
+            other, part = Path(folder) / "other.json", Path(folder) / "part.json"
+            other.write_text("[1]\n")
+            part.write_text(json.dumps(data_of({"send_bw.64K.poll": result(rxe_rs=[1])})))
+            for name, arguments, message in (
+                    ("report.py", (), "the following arguments are required"), ("tables.py", (), "the following arguments are required"),
+                    ("plots.py", (part,), "the following arguments are required: page"), ("report.py", ("--fast",), "error"),
+                    ("report.py", ("/nonexistent",), "cannot read the result /nonexistent: "),
+                    ("report.py", (part, BENCH / "bench"), f"cannot read the result {BENCH}/bench: "),
+                    ("report.py", (part, other), f"{other} is no result of the benchmark"),
+                    ("plots.py", (other, "page.html"), f"{other} is no result of the benchmark"),
+                    ("tables.py", ("/nonexistent",), "cannot read the result /nonexistent: "),
+                    ("tables.py", (other,), f"{other} is no result of the benchmark"),
+                    ("tables.py", (part,), f"{part} is not of a run with all drivers")):
+                done = self.run_program(name, *arguments)
+                self.assertEqual((done.returncode, message in done.stderr.splitlines()[-1]), (2, True), (name, arguments, done.stderr))
+        self.assertEqual([path.read_bytes() for path in (tables.STORED, *(path for path, _, _ in tables.TABLES))], before)
+
+    def test_help(self):
+        for name in ("report.py", "plots.py", "tables.py"):
+            done = self.run_program(name, "--help")
+            self.assertEqual((done.returncode, f"{name} BENCH.JSON" in done.stdout), (0, True), done)
+
+    def test_reports(self):
+        done = self.run_program("report.py", tables.STORED, tables.STORED)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("0 points are worse, 0 better beyond noise", done.stdout)
+
+    def test_plot_without_a_name(self):
+        if plots.missing():
+            self.skipTest(plots.missing())
+        with tempfile.TemporaryDirectory() as folder:
+            page = Path(folder) / "plot.svg"
+            done = self.run_program("plots.py", tables.STORED, page, "WRITE: GB/s")
+            self.assertEqual((done.returncode, page.exists()), (2, False))
+            self.assertIn("no such plot: WRITE: GB/s; there are: SEND: MiB/s, ", done.stderr)
+            self.assertEqual(self.run_program("plots.py", tables.STORED, page, "WRITE: MiB/s").returncode, 0)
+            self.assertTrue(page.read_text().startswith("<svg "))
+
+
 class Program(unittest.TestCase):
     def test_own_processor_time(self):
         bench = load_bench()
@@ -338,8 +388,8 @@ class Program(unittest.TestCase):
         for wrong, message in ((["--points", "send_bw.1M.poll", "speed.*"], "no such point: speed.*; "),
                                (["--quick", "--points", "send_bw.256K.poll"], "no such point: send_bw.256K.poll; "),
                                (["--rounds", "0"], "a number of rounds is at least 1: 0"),
-                               (["--compare", "/nonexistent"], "cannot read the earlier result /nonexistent: "),
-                               (["--compare", str(BENCH / "bench")], f"cannot read the earlier result {BENCH}/bench: "),
+                               (["--compare", "/nonexistent"], "cannot read the result /nonexistent: "),
+                               (["--compare", str(BENCH / "bench")], f"cannot read the result {BENCH}/bench: "),
                                (["--drivers", "rxe_rs,fast"], "no such driver: fast")):
             done = subprocess.run([BENCH / "bench", *wrong], capture_output=True, text=True)
             self.assertEqual((done.returncode, message in done.stderr.splitlines()[-1]), (2, True), (wrong, done.stderr))

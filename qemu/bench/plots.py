@@ -5,13 +5,14 @@
 plots.py BENCH.JSON PAGE.HTML        draws the plots of a stored result; exit status 1 if pygal is missing
 plots.py BENCH.JSON PLOT.SVG TITLE   draws one of them, which the title names, as the one in README.md
 """
+import argparse
 import html
-import json
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import goals  # noqa: E402
+import report  # noqa: E402
 from points import COUNTS, LATENCY, PERCENTILES, SIZES, amount_kind, driver_of  # noqa: E402
 
 OPERATIONS = ("send", "write", "read")
@@ -110,21 +111,41 @@ def one(data, title):
     return draw(*chart)
 
 
-def write(data, text, path):
-    """Writes the page. Returns None, or the reason why it cannot be written."""
+def missing():
+    """Why no plots can be drawn; None if they can."""
     try:
         import pygal  # noqa: F401
     except ImportError:
         return "cannot draw plots: install Debian's package python3-pygal"
+    return None
+
+
+def write(data, text, path):
+    """Writes the page. Returns None, or the reason why it cannot be written."""
+    if problem := missing():
+        return problem
     Path(path).write_text(page(data, text))
     return None
 
 
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("result", type=report.result)
+    parser.add_argument("page")
+    parser.add_argument("title", nargs="?")
+    options = parser.parse_args()
+    if options.title is None:
+        return write(options.result, report.text(options.result), options.page)
+    titles = [chart[0] for chart in charts(options.result)]
+    if problem := missing():
+        return problem
+    if options.title not in titles:
+        parser.error(f"no such plot: {options.title}; there are: {', '.join(titles)}")
+    if not (svg := one(options.result, options.title)):
+        return f"the result has no values for the plot {options.title}"
+    Path(options.page).write_text(svg + "\n")
+    return None
+
+
 if __name__ == "__main__":
-    import report
-    kept = json.loads(Path(sys.argv[1]).read_text())
-    if len(sys.argv) > 3:
-        Path(sys.argv[2]).write_text(one(kept, sys.argv[3]) + "\n")
-        sys.exit()
-    if problem := write(kept, report.text(kept), sys.argv[2]):
-        sys.exit(problem)
+    sys.exit(main())

@@ -4,6 +4,7 @@
 
 report.py BENCH.JSON [OLD.JSON]    prints the tables of a stored result, and compares it with an older one
 """
+import argparse
 import json
 import math
 import statistics
@@ -164,11 +165,25 @@ def comparison(new, old):
     return "".join(out)
 
 
+def result(name):
+    """A stored result; for argparse."""
+    try:
+        data = json.loads(Path(name).read_text())
+    except (OSError, ValueError) as error:
+        raise argparse.ArgumentTypeError(f"cannot read the result {name}: {error}") from None
+    if not isinstance(data, dict) or "results" not in data:
+        raise argparse.ArgumentTypeError(f"{name} is no result of the benchmark (bench.json)")
+    return data
+
+
 def main():
-    new, *old = (json.loads(Path(name).read_text()) for name in sys.argv[1:])
-    print(text(new), end="")
-    for data in old:
-        print(comparison(new, data), end="")
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("new", type=result)
+    parser.add_argument("old", type=result, nargs="?")
+    options = parser.parse_args()
+    print(text(options.new), end="")
+    if options.old:
+        print(comparison(options.new, options.old), end="")
 
 
 if __name__ == "__main__":

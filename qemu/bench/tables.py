@@ -6,6 +6,7 @@ tables.py BENCH.JSON    stores the results of a run, with all drivers and rxe_rs
 
 `bench --compare docs/bench.json` compares another run with these results.
 """
+import argparse
 import copy
 import json
 import sys
@@ -15,6 +16,7 @@ HERE = Path(__file__).resolve().parent
 CLONE = HERE.parent.parent
 sys.path.insert(0, str(HERE))
 import goals  # noqa: E402
+import report  # noqa: E402
 
 STORED = CLONE / "docs/bench.json"
 BASE, PLAIN, ICRC = "rdma_rxe", goals.SUBJECT, f"{goals.SUBJECT}+icrc"
@@ -110,13 +112,21 @@ def stored(data, folder):
 
 
 def main():
-    path = Path(sys.argv[1]).resolve()
-    data = json.loads(path.read_text())
-    STORED.write_text(stored(data, path.parent))
-    for path, head, table in TABLES:
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("result")
+    name = parser.parse_args().result
+    try:
+        data = report.result(name)
+        made = [(path, head, table(data)) for path, head, table in TABLES]
+    except argparse.ArgumentTypeError as error:
+        parser.error(str(error))
+    except KeyError as missing:
+        parser.error(f"{name} is not of a run with all drivers and {ICRC}: it has no {missing.args[0]}")
+    STORED.write_text(stored(data, Path(name).resolve().parent))
+    for path, head, table in made:
         lines = path.read_text().split("\n")
         start, end = place(lines, head)
-        lines[start:end] = table(data)
+        lines[start:end] = table
         path.write_text("\n".join(lines))
 
 
