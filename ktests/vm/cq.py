@@ -10,7 +10,6 @@ import random
 import re
 import struct
 import subprocess
-import threading
 import time
 
 from pyverbs.device import Context
@@ -18,7 +17,7 @@ import pyverbs.enums as e
 
 from lib import rings, uverbs
 from lib.case import case
-from lib.ends import End, async_event, notified, pair
+from lib.ends import End, async_event, in_thread, notified, pair
 
 DEFAULTS = dict(timeout=40, driver="rxe_rs", reason="rdma_rxe has no moderation and no completion vectors")
 EXTENDED, MODIFY_CQ = 0x80000000, 57
@@ -196,21 +195,15 @@ def test_moderation_loses_nothing(names):
 def test_moderation_under_traffic(names):
     """No event is lost while the moderation changes continually."""
     a, b = pair(names, b_events=True)
-    stop = threading.Event()
 
-    def change():
+    def change(stop):
         rng = random.Random(3)
         while not stop.is_set():
             moderate(b, rng.randrange(6), rng.randrange(3000))
             time.sleep(rng.random() / 300)
 
-    other = threading.Thread(target=change)
-    other.start()
-    try:
+    with in_thread(change):
         stream(a, b, 60)
-    finally:
-        stop.set()
-        other.join()
 
 
 def test_moderation_torn_down(names):

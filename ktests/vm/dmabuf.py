@@ -155,7 +155,7 @@ def test_torn_down(names):
     os.read(ready, 1)
     time.sleep(0.2)
     os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL, "the process has failed"
 
 
 def test_segments_of_both(names):

@@ -516,6 +516,7 @@ def test_binds_while_reregistered(names):
                 addr, access = ((foreign, 0), (own, BINDABLE))[n % 2]
                 n += not rereg(region, b, TRANS | ACCESS_, addr=addr, length=PAGE, iova=own, access=access)
             print(f"re-registered {n} times")
+            assert n > 1, "the region was not changed and changed back"
 
         mw, bound = MW(b.pd, e.IBV_MW_TYPE_1), 0
         with in_thread(change):

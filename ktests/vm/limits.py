@@ -614,6 +614,8 @@ def test_rdma_controller(names):
                 pass
             second.close()
             status = 0
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(status)
     assert os.waitpid(pid, 0)[1] == 0, "the child has failed, see above"

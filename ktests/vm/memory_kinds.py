@@ -11,7 +11,6 @@ import resource
 import select
 import signal
 import struct
-import threading
 
 from pyverbs.mr import MR
 from pyverbs.pyverbs_error import PyverbsRDMAError
@@ -22,7 +21,7 @@ from lib import host, keys, segments
 from lib.case import skip
 from lib.counters import counter
 from lib.debug_messages import refusal_logged
-from lib.ends import ACCESS, pair, pattern
+from lib.ends import ACCESS, in_thread, pair, pattern
 from lib.keys import PAGE, TRANS, rereg, rereg_refused
 from lib.memory import MEMFD_SECRET, provide
 from lib.odp import ON_DEMAND, FIXED, FLUSH, PREFETCH, PREFETCH_WRITE, RW, SHARED, Area, advise, libc, ok
@@ -221,9 +220,8 @@ def test_secret_remapped(names):
     area = Area(SIZE)
     file = secret_file()
     fds = [file, area.fd]
-    stop = threading.Event()
 
-    def remap():
+    def remap(stop):
         iteration = 0
         while not stop.is_set():
             mapped(fds[iteration % 2], at=area.addr)
@@ -233,9 +231,7 @@ def test_secret_remapped(names):
     # An access fails again as long as the pages are remapped between the page fault and the next attempt, which a busy host delays.
     a, b = pair(names, **PATIENT)
     mr = region(b, area.addr)
-    thread = threading.Thread(target=remap)
-    thread.start()
-    try:
+    with in_thread(remap):
         for n in range(60):
             a.post(e.IBV_WR_RDMA_WRITE if n % 2 else e.IBV_WR_RDMA_READ, a.sge(SIZE), remote=(area.addr, mr.rkey))
             while True:
@@ -247,9 +243,6 @@ def test_secret_remapped(names):
                 mr.close()
                 a, b = pair(names, **PATIENT)
                 mr = region(b, area.addr)
-    finally:
-        stop.set()
-        thread.join()
     others.check()
 
 

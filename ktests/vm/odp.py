@@ -30,7 +30,7 @@ from lib.keys import ACCESS_, PD_, TRANS
 from lib.mcast import MULTICAST_QPN, attach, detach, gid_of
 from lib.memory import provide
 from lib.odp import (
-    ON_DEMAND, FLUSH, INVOKE_WRITE, NO_FAULT, PAGE, PREFETCH, PREFETCH_WRITE, USER_END, Area, PageDropper, Side, advise, check, drop_pages, invoke,
+    ON_DEMAND, FLUSH, INVOKE_WRITE, NO_FAULT, PAGE, PREFETCH, PREFETCH_WRITE, USER_END, Area, Side, advise, check, drop_pages, dropping_pages, invoke,
     libc, ok, read, send, sides, write,
 )
 
@@ -294,7 +294,7 @@ def test_pages_dropped_under_traffic(names):
     """All operations transfer the right data while pages are dropped continually."""
     a, b = sides(names, size=256 * 1024)
     length = 100000
-    with PageDropper(a.area, b.area):
+    with dropping_pages(a.area, b.area):
         for n in range(60):
             at = 1111 * (n % 100)
             data = pattern(length, n)
@@ -318,7 +318,7 @@ def test_torn_down_under_traffic(names):
     rng = random.Random(3)
     for n in range(12):
         a, b = sides(names, retries=1, timeout=14)
-        with PageDropper(a.area, b.area):
+        with dropping_pages(a.area, b.area):
             for m in range(8):
                 operation = [e.IBV_WR_RDMA_WRITE, e.IBV_WR_RDMA_READ][m % 2]
                 a.end.post(operation, a.sge(1 << 20), remote=b.remote())
@@ -333,13 +333,13 @@ def test_process_killed(names):
         child = os.fork()
         if not child:
             a, b = sides(names)
-            with PageDropper(a.area, b.area):
+            with dropping_pages(a.area, b.area):
                 while True:
                     a.end.post(e.IBV_WR_RDMA_WRITE, a.sge(1 << 20), remote=b.remote())
                     a.end.complete()
         time.sleep(0.4 + 0.1 * n)
         os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+        assert os.waitpid(child, 0)[1] == signal.SIGKILL, "the process has failed"
 
 
 FREE, PAGEOUT = 8, 21

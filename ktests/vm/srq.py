@@ -2,7 +2,7 @@
 """Shared receive queues through pyverbs: several queue pairs of one device use one queue."""
 import contextlib
 import errno
-import threading
+import functools
 import time
 
 from pyverbs.addr import AH, AHAttr, GlobalRoute
@@ -16,7 +16,7 @@ import pyverbs.enums as e
 
 from lib.case import case
 from lib.debug_messages import refusal_logged
-from lib.ends import ACCESS, MTU, End, async_event, pattern, refused
+from lib.ends import ACCESS, MTU, End, async_event, in_thread, pattern, refused
 from lib.peer_process import connected as connected_with, peer_process
 from lib.srq import Member, Pool, connected
 
@@ -106,7 +106,7 @@ def test_concurrent(names):
     for n in range(4 * rounds):
         pool.recv(n, length, length * n)
 
-    def send(index):
+    def send(index, _stop):
         a = pairs[index][0]
         data = pattern(length, index)
         a.mr.write(data, length)
@@ -114,18 +114,16 @@ def test_concurrent(names):
             a.post(e.IBV_WR_SEND, a.sge(length))
             a.complete()
 
-    threads = [threading.Thread(target=send, args=(n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
     whose = {b.qp.qp_num: n for n, (_, b) in enumerate(pairs)}
     seen = set()
-    for _ in range(4 * rounds):
-        wc = pairs[0][1].complete()
-        assert wc.wr_id not in seen and wc.byte_len == length
-        seen.add(wc.wr_id)
-        assert pool.mr.read(length, length * wc.wr_id) == pattern(length, whose[wc.qp_num]), "mixed messages"
-    for thread in threads:
-        thread.join()
+    with contextlib.ExitStack() as senders:
+        for n in range(4):
+            senders.enter_context(in_thread(functools.partial(send, n)))
+        for _ in range(4 * rounds):
+            wc = pairs[0][1].complete()
+            assert wc.wr_id not in seen and wc.byte_len == length
+            seen.add(wc.wr_id)
+            assert pool.mr.read(length, length * wc.wr_id) == pattern(length, whose[wc.qp_num]), "mixed messages"
     assert len(seen) == 4 * rounds
 
 

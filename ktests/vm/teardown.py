@@ -31,7 +31,7 @@ from lib.bystander import Bystander
 from lib.case import case
 from lib.ends import ACCESS, End, datagram, datagram_pair, pair, soon, ah_attr
 from lib.keys import BINDABLE, WRITE, bind
-from lib.odp import PageDropper, sides
+from lib.odp import dropping_pages, sides
 from lib.srq import connected
 
 DEFAULTS = dict(timeout=120)
@@ -95,7 +95,7 @@ def uses_srq(rng, names):
 
 def on_demand(rng, names):
     a, b = sides(names, retries=7, timeout=14)
-    with PageDropper(a.area, b.area):
+    with dropping_pages(a.area, b.area):
         while True:
             a.end.post(rng.choice((e.IBV_WR_RDMA_WRITE, e.IBV_WR_RDMA_READ)), a.sge(1 << 18), remote=b.remote())
             a.end.complete()

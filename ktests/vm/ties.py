@@ -271,6 +271,8 @@ def test_race(names):
             except Refused as error:
                 if error.number != errno.ENOENT:
                     failures.append(error)
+            except Exception as error:
+                failures.append(error)
 
         def register_and_deregister():
             try:
@@ -283,6 +285,8 @@ def test_race(names):
                 # The queue pair failed before or while the region was tied.
                 if error.number not in (errno.EINVAL, errno.ENOENT):
                     failures.append(error)
+            except Exception as error:
+                failures.append(error)
 
         threads = [threading.Thread(target=target) for target in (change, register_and_deregister)]
         for thread in threads:

@@ -6,6 +6,7 @@ import errno
 import signal
 import threading
 import time
+import traceback
 import types
 
 from pyverbs.addr import AH, AHAttr, GlobalRoute
@@ -162,15 +163,25 @@ def happens(condition, seconds=10):
 
 @contextlib.contextmanager
 def in_thread(function):
-    """Runs `function` in another thread, with an event that tells it to end."""
-    stop = threading.Event()
-    thread = threading.Thread(target=function, args=(stop,))
+    """Runs `function` in another thread, with an event that tells it to end. An exception in it fails the test at the end of the block:
+    Python prints those of threads, and goes on."""
+    stop, failures = threading.Event(), []
+
+    def run():
+        try:
+            function(stop)
+        except BaseException as problem:
+            traceback.print_exc()
+            failures.append(problem)
+
+    thread = threading.Thread(target=run)
     thread.start()
     try:
         yield
     finally:
         stop.set()
         thread.join()
+    assert not failures, f"another thread has failed: {failures[0]!r}"
 
 
 def soon(condition, seconds=10, what="the condition did not become true"):

@@ -6,14 +6,13 @@ import mmap
 import os
 import random
 import struct
-import threading
 
 from pyverbs.mr import MR
 from pyverbs.wr import SGE
 import pyverbs.enums as e
 
 from lib import uverbs
-from lib.ends import ACCESS, pair, pattern, soon
+from lib.ends import ACCESS, in_thread, pair, pattern, soon
 
 ON_DEMAND = ACCESS | e.IBV_ACCESS_ON_DEMAND
 PAGE = mmap.PAGESIZE
@@ -144,28 +143,17 @@ def read(a, b, length, at=0, seed=3):
     check(a, data, at)
 
 
-class PageDropper:
+def dropping_pages(*areas):
     """Drops pages continually in another thread."""
-
-    def __init__(self, *areas):
-        self.areas = areas
-        self.stopped = False
-        self.thread = threading.Thread(target=self.run)
-
-    def run(self):
+    def drop(stop):
         rng = random.Random(1)
-        while not self.stopped:
-            area = rng.choice(self.areas)
+        while not stop.is_set():
+            area = rng.choice(areas)
             page = rng.randrange(area.size // PAGE)
             area.drop(page * PAGE, PAGE * min(rng.randrange(1, 16), area.size // PAGE - page))
             os.sched_yield()
 
-    def __enter__(self):
-        self.thread.start()
-
-    def __exit__(self, *_):
-        self.stopped = True
-        self.thread.join()
+    return in_thread(drop)
 
 
 INVOKE_WRITE, ADVISE = 0, 2
