@@ -44,7 +44,7 @@ endif
 
 # Prepares the toolchain root, the kernel and the images in the cache folder; those that exist are reused.
 setup:
-	@qemu/bootstrap.sh setup
+	@qemu/bootstrap.sh
 	@$(ROOT) qemu/image.py $(KERNEL) >/dev/null
 
 # Builds rxectl, its manual pages and shell completions, librxe_rs and its headers for Debian 13: in out/tools/, or for arm64 in

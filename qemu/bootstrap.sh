@@ -1,10 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
 #
-# bootstrap.sh [TARGET]: creates the toolchain root, if it does not exist: a Debian 13 tree in the cache folder with the compilers that
-# Debian builds its kernels with, QEMU and packet decoders. All other scripts run inside it, so that the host needs no package but
-# mmdebstrap, which this script installs. TARGET is the make target that error messages name. It can be interrupted: the root gets its
-# final name when it is complete.
+# bootstrap.sh: creates the toolchain root, if it does not exist: a Debian 13 tree in the cache folder with the compilers that Debian
+# builds its kernels with, QEMU and packet decoders. All other scripts run inside it, so that the host needs no package but mmdebstrap,
+# which this script installs. It can be interrupted: the root gets its final name when it is complete.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd -P)
 . "$here/lib.sh"
@@ -13,7 +12,7 @@ here=$(cd "$(dirname "$0")" && pwd -P)
 
 [ -e "$root/.complete" ] && exit 0
 
-able "$*" 14
+able 14
 exec 9>"$cache/.lock-root"
 flock -n 9 || { say "another set-up is running, waiting for it"; flock 9; }
 [ -e "$root/.complete" ] && exit 0

@@ -6,7 +6,7 @@
 set -eu
 here=$(cd "$(dirname "$0")" && pwd -P)
 . "$here/lib.sh"
-[ "$(id -u)" = 0 ] || die "testing needs root (chroot, mounts). Run it as root: sudo make test"
+[ "$(id -u)" = 0 ] || die "testing needs root (chroot, mounts). Run the same command with sudo"
 mkdir -p "$cache/tmp"
 export HOME="${HOME:-/root}"
 cwd=$(pwd -P)

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
 # Sourced, after lib.sh, by the scripts that make trees of Debian in the cache folder.
 
-# able TARGET GIGABYTES: ends the script if no tree can be made here. TARGET is the make target that error messages name, and the cache folder
-# needs that space, which enough_space GIGABYTES checks.
+# able GIGABYTES: ends the script if no tree can be made here. The cache folder needs that space, which enough_space GIGABYTES checks.
 able() {
-	[ "$(id -u)" = 0 ] || die "setting up needs root (chroot, mounts). Run it as root: sudo make $1"
+	[ "$(id -u)" = 0 ] || die "setting up needs root (chroot, mounts). Run the same command with sudo"
 	command -v apt-get >/dev/null || die "setting up needs apt, which this machine does not have; use a Debian 12 or 13 host"
-	mkdir -p "$cache" || die "cannot create the cache folder $cache; set RXE_RS_CACHE to a folder with $2 GB free"
+	mkdir -p "$cache" || die "cannot create the cache folder $cache; set RXE_RS_CACHE to a folder with $1 GB free"
 }
 enough_space() {
 	free=$(df -Pk "$cache" | awk 'NR==2 { print int($4 / 1048576) }')

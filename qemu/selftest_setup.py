@@ -35,7 +35,7 @@ class Shell(Faked):
     def start(self, script="bootstrap.sh", *arguments, **options):
         environment = {"PATH": os.environ["PATH"], "RXE_RS_CACHE": str(self.cache), **options.pop("environment", {})}
         # If the tests run in the background of a shell they ignore SIGINT, which child processes would inherit.
-        return subprocess.Popen(["env", "--default-signal=INT", "/bin/sh", self.folder / "clone/qemu" / script, *(arguments or ["demo"])], env=environment, text=True,
+        return subprocess.Popen(["env", "--default-signal=INT", "/bin/sh", self.folder / "clone/qemu" / script, *arguments], env=environment, text=True,
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=self.folder, start_new_session=True, **options)
 
     def end(self, process):
@@ -166,7 +166,7 @@ class Bootstrap(Shell):
         return said
 
     def test_without_root(self):
-        self.refused("needs root", "sudo make demo", user=NOBODY, group=NOBODY, extra_groups=[])
+        self.refused("needs root", "Run the same command with sudo", user=NOBODY, group=NOBODY, extra_groups=[])
         self.assertFalse(self.cache.exists())
         # Entering a root that is ready needs root, too.
         self.succeeds()

@@ -28,7 +28,7 @@ if [ "$name" = experimental ]; then
 	kernel="linux-headers-amd64/experimental linux-source/experimental"
 fi
 
-able "module KERNEL=$name" $gigabytes
+able $gigabytes
 exec 9>"$cache/.lock-suite-$name"
 flock -n 9 || { say "another build for $name is running, waiting for it"; flock 9; }
 if [ ! -e "$root/.complete" ]; then
