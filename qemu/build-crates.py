@@ -6,6 +6,7 @@ qemu/build-crates.py    writes out/crates/CRATE/PROGRAM: `unit`, the tests of th
 
 Runs inside the toolchain root.
 """
+import fcntl
 import json
 import os
 import shutil
@@ -60,18 +61,21 @@ def main():
         os.execv(CLONE / "qemu/in-root.sh", ["in-root.sh", __file__])
     os.environ["CARGO_TARGET_DIR"] = str(CACHE / "target/crates")
     work = CACHE / "target/crates-source"
-    shutil.rmtree(work, ignore_errors=True)
-    shutil.rmtree(OUT, ignore_errors=True)
-    try:
-        sources(work)
-        for name in CRATES:
-            (OUT / name).mkdir(parents=True)
-            for program, path in build(name, work / name):
-                shutil.copy(path, OUT / name / program)
-                print(f"{name}/{program}")
-    except (subprocess.CalledProcessError, OSError) as error:
+    # Clones share the folders.
+    with open(CACHE / ".lock-crates", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        shutil.rmtree(work, ignore_errors=True)
         shutil.rmtree(OUT, ignore_errors=True)
-        sys.exit(f"error: the crates cannot be built: {error}; crates that are not in the cache folder yet need the network")
+        try:
+            sources(work)
+            for name in CRATES:
+                (OUT / name).mkdir(parents=True)
+                for program, path in build(name, work / name):
+                    shutil.copy(path, OUT / name / program)
+                    print(f"{name}/{program}")
+        except (subprocess.CalledProcessError, OSError) as error:
+            shutil.rmtree(OUT, ignore_errors=True)
+            sys.exit(f"error: the crates cannot be built: {error}; crates that are not in the cache folder yet need the network")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Tests of the preparation of kernels and images, with failures and interruptions. The steps are the real ones, with a cache of their own;
 packages and programs that download are replaced by fakes."""
+import fcntl
 import os
 import re
 import shutil
@@ -389,6 +390,30 @@ class Running(Faked):
         self.assertEqual(said, [])
 
 
+def load(path):
+    """A script as a module."""
+    loader = SourceFileLoader(path.stem.replace("-", "_"), str(path))
+    module = module_from_spec(spec_from_loader(loader.name, loader))
+    loader.exec_module(module)
+    return module
+
+
+class Crates(unittest.TestCase):
+    def test_clones_build_one_after_the_other(self):
+        """They share the sources, which each of them removes first."""
+        crates = load(HERE / "build-crates.py")
+        top = Path(self.enterContext(tempfile.TemporaryDirectory()))
+
+        def sources(_):
+            with open(top / ".lock-crates") as other, self.assertRaises(BlockingIOError):
+                fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+        with mock.patch.multiple(crates, CACHE=top, OUT=top / "out", sources=sources, build=lambda *_: []), \
+                mock.patch.dict(os.environ, RXE_IN_ROOT="1"):
+            crates.main()
+        self.assertEqual({path.name for path in (top / "out").iterdir()}, set(crates.CRATES))
+
+
 class CiMachine(unittest.TestCase):
     """ci-machine.py."""
 
@@ -400,9 +425,7 @@ class CiMachine(unittest.TestCase):
 
     def test_checksums_after_an_interruption(self):
         """It ends when the files have been copied: the next run finds nothing to copy, and writes the checksums nevertheless."""
-        loader = SourceFileLoader("ci_machine", str(HERE / "ci-machine.py"))
-        ci_machine = module_from_spec(spec_from_loader("ci_machine", loader))
-        loader.exec_module(ci_machine)
+        ci_machine = load(HERE / "ci-machine.py")
         top = Path(self.enterContext(tempfile.TemporaryDirectory()))
         folder, source = top / "machine", top / "source"
         folder.mkdir()
