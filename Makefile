@@ -34,6 +34,9 @@ module:
 	@echo "==> built out/kdir/rxe_rs.ko; how to load it: make insmod-help"
 else ifneq ($(filter testing sid experimental,$(KERNEL)),)
 # The kernel of another suite of Debian, with its compilers, to see whether the module builds.
+ifneq ($(filter deb ci-machine demo doc audit,$(MAKECMDGOALS)),)
+$(error KERNEL=$(KERNEL) is for `make module` alone; choose KERNEL=7.2 or 7.3 or leave it out)
+endif
 module:
 	@qemu/suite-module.sh $(KERNEL)
 else

@@ -361,6 +361,15 @@ class Names(unittest.TestCase):
     def test_unknown_flavour(self):
         self.assertIn("FLAVOUR=bogus is not supported; choose one of amd64 cloud-amd64", self.make("module", "FLAVOUR=bogus", "KERNEL=7.3"))
 
+    def test_suites_are_for_the_module_alone(self):
+        """The others would fail, but only when the module has been built."""
+        uses = re.findall(r"^([a-z-]+):.*\bmodule\b", (HERE.parent / "Makefile").read_text(), re.M)
+        self.assertLessEqual({"deb", "ci-machine", "demo", "doc", "audit"}, set(uses))
+        for target in uses:
+            if target != "all":
+                with self.subTest(target):
+                    self.assertIn("KERNEL=sid is for `make module` alone", self.make("-n", target, "KERNEL=sid"))
+
     def test_machines_of_rxe_ci(self):
         for flavour in ("cloud-amd64", "arm64", "cloud-arm64", "arm64-16k"):
             with self.subTest(flavour):
