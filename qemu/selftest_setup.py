@@ -466,6 +466,15 @@ class Suites(Shell):
         self.assertIn("may no longer be the newest", said[1])
         self.assertEqual(len(self.calls("mmdebstrap")), 1)
 
+    def test_candidate_of_a_release(self):
+        """As experimental has them before a series is released; a flavour is not taken for one."""
+        self.build()
+        tree = self.cache / "suite-sid/usr/src"
+        for release in ("7.5-rc3-amd64", "7.6-rt-amd64", "7.6.1+deb14-cloud-amd64"):
+            shutil.copytree(tree / f"linux-headers-{self.RELEASE}", tree / f"linux-headers-{release}")
+        self.assertEqual(self.build(), (0, "==> built out/sid/rxe_rs.ko for Linux 7.5-rc3-amd64; it has not been run"))
+        self.assertTrue(any("/usr/src/linux-source-7.5.tar.xz" in call for call in self.calls("in suite-sid")))
+
     def test_experimental_lacks_most_packages(self):
         self.assertEqual(self.build("experimental")[0], 0)
         self.assertEqual((self.folder / "sources").read_text(),

@@ -51,8 +51,8 @@ else
 		>"$root/upgrade.log" 2>&1 || say "that failed: its kernel may no longer be the newest one (see $root/upgrade.log)"
 fi
 
-# The newest of the kernels whose headers are installed; its source is installed, too.
-release=$(ls "$root/usr/src" | sed -n 's/^\(linux-headers-[^-]*-amd64\)$/\1/p' | sort -V | tail -n 1)
+# The newest of the kernels whose headers are installed (experimental has 7.4-rc3-amd64, too); its source is installed, too.
+release=$(ls "$root/usr/src" | sed -nE '/^linux-headers-[0-9.]+(-rc[0-9]+)?([+][^-]*)?-amd64$/p' | sort -V | tail -n 1)
 [ -n "$release" ] || die "$root has no headers of a kernel; remove it, then run the same command again"
 release=${release#linux-headers-}
 # Symbols of Rust have a hash of the compiler in their names.
