@@ -228,8 +228,9 @@ class Verdicts(unittest.TestCase):
     def run_tests(self, happens, **said):
         """Runs tests with these results; returns the exit status, the verdict of each test and the output."""
         tests = tests_of("".join(f"test_{name}() {{ :; }}\n" for name in happens))
-        if "needs" in said:
-            tests[0].needs = said.pop("needs")
+        for name in ("needs", "topologies"):
+            if name in said:
+                setattr(tests[0], name, said.pop(name))
         printed = io.StringIO()
         Machine.happens = {f"sample.{name}": what for name, what in happens.items()}
         Machine.boots = []
@@ -335,6 +336,13 @@ class Verdicts(unittest.TestCase):
             status, verdicts, text = self.run_tests({"good": (0, "", self.GOOD)}, test=patterns)
             self.assertEqual((status, verdicts, Machine.boots), (2, {}, []))
             self.assertIn(f"error: no test of that name: {unmatched};", text)
+
+    def test_tests_of_another_topology(self):
+        """qemu/run --list shows those as well, so it is no help to be referred to that."""
+        status, verdicts, text = self.run_tests({"good": (0, "", self.GOOD)}, test=["sample.*", "sample.god"], topologies=["netns"], topology="two")
+        self.assertEqual((status, verdicts, Machine.boots), (2, {}, []))
+        self.assertIn("error: only with --topology netns: sample.*\n", text)
+        self.assertIn("error: no test of that name: sample.god;", text)
 
     def test_selecting_no_test_is_an_error(self):
         status, verdicts, text = self.run_tests({"good": (0, "", self.GOOD)}, test=["sample.*"], without=["*"])

@@ -91,7 +91,11 @@ def choose(tests, options):
 def run_tests(options, boot, kvm, out):
     tests = tests_for(options)
     if patterns := unknown(tests, options):
-        print(f"error: no test of that name: {' '.join(patterns)}; qemu/run --list shows all tests", file=sys.stderr)
+        elsewhere = [p for p in patterns if fnmatch.filter([t.name for t in tests], p)]
+        if missing := [p for p in patterns if p not in elsewhere]:
+            print(f"error: no test of that name: {' '.join(missing)}; qemu/run --list shows all tests", file=sys.stderr)
+        if elsewhere:
+            print(f"error: only with --topology {'netns' if options.topology == 'two' else 'two'}: {' '.join(elsewhere)}", file=sys.stderr)
         return 2
     chosen = choose(tests, options)
     if not chosen:
