@@ -73,19 +73,25 @@ void rxe_rs_flow_free(struct rxe_rs_flow *flow)
 }
 
 /*
- * Returns the output interface of a flow: its own device, or the device above it that has the
- * source address. The caller removes the restriction if the destination is an address of this host,
- * which is reached over loopback; in a VRF over the device of the VRF, which selects the table.
+ * Returns the network device that packets of a flow leave by, or NULL if it has gone: the flow's
+ * own device, or the device above it that has the source address. The VRF that it is in, not that
+ * of the flow's own device, selects the table of routes, and which addresses are those of this
+ * host.
  */
-static int rxe_rs_flow_oif(const struct rxe_rs_flow *flow)
+static const struct net_device *rxe_rs_flow_out(const struct rxe_rs_flow *flow, struct net *net)
 {
-	return flow->ifindex ?: READ_ONCE(flow->dev->ifindex);
+	return flow->ifindex ? dev_get_by_index_rcu(net, flow->ifindex) : flow->dev;
 }
 
-static struct dst_entry *rxe_rs_route4(struct rxe_rs_flow *flow, struct net *net)
+/*
+ * The routes below demand the device @out, unless the destination is an address of this host, which
+ * is reached over loopback; in a VRF over the device of the VRF, which selects the table.
+ */
+static struct dst_entry *rxe_rs_route4(struct rxe_rs_flow *flow, struct net *net,
+				       const struct net_device *out)
 {
 	struct flowi4 fl4 = {
-		.flowi4_oif = rxe_rs_flow_oif(flow),
+		.flowi4_oif = READ_ONCE(out->ifindex),
 		.flowi4_dscp = inet_dsfield_to_dscp(flow->tclass),
 		.flowi4_proto = IPPROTO_UDP,
 		.flowi4_uid = sock_net_uid(net, NULL),
@@ -96,16 +102,17 @@ static struct dst_entry *rxe_rs_route4(struct rxe_rs_flow *flow, struct net *net
 	};
 	struct rtable *rt;
 
-	if (inet_addr_type_dev_table(net, flow->dev, flow->daddr) == RTN_LOCAL)
-		fl4.flowi4_oif = l3mdev_master_ifindex_rcu(flow->dev);
+	if (inet_addr_type_dev_table(net, out, flow->daddr) == RTN_LOCAL)
+		fl4.flowi4_oif = l3mdev_master_ifindex_rcu(out);
 	rt = ip_route_output_flow(net, &fl4, NULL);
 	return IS_ERR(rt) ? ERR_CAST(rt) : &rt->dst;
 }
 
-static struct dst_entry *rxe_rs_route6(struct rxe_rs_flow *flow, struct net *net)
+static struct dst_entry *rxe_rs_route6(struct rxe_rs_flow *flow, struct net *net,
+				       const struct net_device *out)
 {
 	struct flowi6 fl6 = {
-		.flowi6_oif = rxe_rs_flow_oif(flow),
+		.flowi6_oif = READ_ONCE(out->ifindex),
 		.flowi6_proto = IPPROTO_UDP,
 		.flowi6_uid = sock_net_uid(net, NULL),
 		.flowlabel = ip6_make_flowinfo(flow->tclass,
@@ -121,8 +128,8 @@ static struct dst_entry *rxe_rs_route6(struct rxe_rs_flow *flow, struct net *net
 	if (!ipv6_mod_enabled())
 		return ERR_PTR(-EAFNOSUPPORT);
 	if (!(ipv6_addr_type(&flow->daddr6) & IPV6_ADDR_LINKLOCAL) &&
-	    ipv6_chk_addr_and_flags(net, &flow->daddr6, flow->dev, true, 0, IFA_F_TENTATIVE))
-		fl6.flowi6_oif = l3mdev_master_ifindex_rcu(flow->dev);
+	    ipv6_chk_addr_and_flags(net, &flow->daddr6, out, true, 0, IFA_F_TENTATIVE))
+		fl6.flowi6_oif = l3mdev_master_ifindex_rcu(out);
 	dst = ip6_route_output(net, NULL, &fl6);
 	/*
 	 * With a source address the interface is only preferred, unlike with IPv4. To demand it at
@@ -153,7 +160,9 @@ static struct dst_entry *rxe_rs_route6(struct rxe_rs_flow *flow, struct net *net
  */
 struct dst_entry *rxe_rs_flow_route(struct rxe_rs_flow *flow)
 {
+	const struct net_device *out;
 	struct dst_entry *dst, *old;
+	struct net *net;
 	u32 cookie = 0;
 
 	spin_lock_bh(&flow->lock);
@@ -166,10 +175,14 @@ struct dst_entry *rxe_rs_flow_route(struct rxe_rs_flow *flow)
 	spin_unlock_bh(&flow->lock);
 
 	rcu_read_lock();
-	if (flow->v4)
-		dst = rxe_rs_route4(flow, dev_net_rcu(flow->dev));
+	net = dev_net_rcu(flow->dev);
+	out = rxe_rs_flow_out(flow, net);
+	if (!out)
+		dst = ERR_PTR(-ENODEV);
+	else if (flow->v4)
+		dst = rxe_rs_route4(flow, net, out);
 	else
-		dst = rxe_rs_route6(flow, dev_net_rcu(flow->dev));
+		dst = rxe_rs_route6(flow, net, out);
 	rcu_read_unlock();
 	if (IS_ERR(dst))
 		return dst;
