@@ -86,8 +86,6 @@ pub(crate) struct DeviceCtx {
     endpoint: Mutex<Option<UdpEndpoint<Rx>>>,
     /// System image GUID, in wire byte order.
     system_image: Atomic<u64>,
-    /// State of the port in the last event that was dispatched.
-    pub(crate) last_up: Atomic<bool>,
     /// Queue pairs by number.
     pub(crate) demux: Arc<Demux>,
     /// Connections keep packets ahead of a lost one, if the peer does.
@@ -145,7 +143,6 @@ impl DeviceCtx {
         let netdev = link.netdev().clone();
         let endpoint = UdpEndpoint::open(&netdev, ROCE_UDP_PORT)?;
         let guid = link.guid();
-        let last_up = netdev.is_up();
         let raw = RawQps::new()?;
         let dev = Arc::pin_init(
             try_pin_init!(Self {
@@ -153,7 +150,6 @@ impl DeviceCtx {
                 netdev,
                 endpoint <- new_mutex!(Some(endpoint), "DeviceCtx::endpoint"),
                 system_image: Atomic::new(u64::from_ne_bytes(guid)),
-                last_up: Atomic::new(last_up),
                 demux,
                 selective_repeat,
                 counters,

@@ -329,15 +329,43 @@ def test_port_events(_names):
         host.shell("ip -n a link del vx; soon eval '! have a rxe_x'")
 
 
+def test_port_events_of_a_bond(_names):
+    """A network device without a carrier of its own that comes up, and then becomes a port of a bond, generates events when it is brought
+    down and up there, and after it has left the bond."""
+    host.shell("""
+        modprobe dummy numdummies=0
+        ip -n a link add vx type dummy
+        add a rxe_x vx
+        ip -n a link add bx type bond mode active-backup
+        ip -n a link set vx master bx""")
+    try:
+        end = End("rxe_x", 0)
+        host.shell("""soon eval '[ "$(port_state a rxe_x)" = PORT_ACTIVE ]'""")
+        while async_event(end.ctx, 1) is not None:
+            pass
+        for _ in range(2):
+            changes(end, "link set vx down", e.IBV_EVENT_PORT_ERR)
+            changes(end, "link set vx up", e.IBV_EVENT_PORT_ACTIVE)
+        changes(end, "link set vx nomaster", e.IBV_EVENT_PORT_ERR)
+        changes(end, "link set vx up", e.IBV_EVENT_PORT_ACTIVE)
+    finally:
+        host.shell("ip -n a link del vx; ip -n a link del bx; soon eval '! have a rxe_x'")
+
+
+def changes(end, command, *expected):
+    """Changes a network device of host a and expects these events."""
+    subprocess.run(["ip", "-n", "a"] + command.split(), check=True)
+    wanted = set(expected)
+    deadline = time.monotonic() + 10
+    while wanted and time.monotonic() < deadline:
+        wanted.discard(async_event(end.ctx, 1))
+    assert not wanted, f"{command}: no event {wanted}"
+
+
 def follows_netdev(end, netdev):
 
     def change(command, *expected):
-        subprocess.run(["ip", "-n", "a"] + command.split(), check=True)
-        wanted = set(expected)
-        deadline = time.monotonic() + 10
-        while wanted and time.monotonic() < deadline:
-            wanted.discard(async_event(end.ctx, 1))
-        assert not wanted, f"{command}: no event {wanted}"
+        changes(end, command, *expected)
 
     change(f"addr add 10.99.1.1/24 dev {netdev}", e.IBV_EVENT_GID_CHANGE)
     change(f"addr del 10.99.1.1/24 dev {netdev}", e.IBV_EVENT_GID_CHANGE)

@@ -52,9 +52,7 @@ fn handle(dev: &DeviceCtx, event: NetdevEvent, netdev: &NetDev) {
         NetdevEvent::ChangeMtu => dev.handle.dispatch(PortEvent::ClientReregister),
         // The core leaves the state of bonds and teams to the driver.
         NetdevEvent::Up | NetdevEvent::Down | NetdevEvent::Change if netdev.is_aggregate() => {
-            if let Some(event) = dev.port_changed() {
-                dev.handle.dispatch(event);
-            }
+            dev.handle.dispatch_state(netdev);
         }
         _ => {}
     }

@@ -163,16 +163,6 @@ impl DeviceCtx {
         Mtu::largest_fitting(left).unwrap_or(Mtu::Mtu256)
     }
 
-    /// Returns the event to dispatch if the port went up or down since the last one.
-    pub(crate) fn port_changed(&self) -> Option<PortEvent> {
-        let up = self.netdev.is_up();
-        match (self.last_up.xchg(up, Full), up) {
-            (false, true) => Some(PortEvent::Active),
-            (true, false) => Some(PortEvent::Error),
-            _ => None,
-        }
-    }
-
     /// Returns the counters that performance management reports.
     pub(crate) fn totals(&self) -> PortCounters {
         let total = |counter| self.counters.total(counter);

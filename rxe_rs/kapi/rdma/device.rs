@@ -290,6 +290,21 @@ impl DeviceHandle {
         });
     }
 
+    /// Dispatches an event of the port, whose network device is `netdev`, if that went up or down
+    /// since the last one. The core calls the same function for network devices that are neither
+    /// bonds nor teams, nor ports of one, and remembers the state: a device may become such a port.
+    ///
+    /// # Context
+    ///
+    /// Process context.
+    pub fn dispatch_state(&self, netdev: &NetDev) {
+        self.while_registered(|dev| {
+            // SAFETY: The device is registered during the call, and the reference keeps the network
+            // device alive.
+            unsafe { bindings::ib_dispatch_port_state_event(dev, netdev.as_ptr()) };
+        });
+    }
+
     /// Starts unregistration of the device in the background, if it is registered.
     ///
     /// # Context

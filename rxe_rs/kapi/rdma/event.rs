@@ -184,13 +184,10 @@ impl SrqEvents {
     }
 }
 
-/// Asynchronous event of a port. The RDMA core raises those about its GID table itself.
+/// Asynchronous event of a port. The RDMA core raises those about its state and its GID table
+/// itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PortEvent {
-    /// The port became active.
-    Active,
-    /// The port went down.
-    Error,
     /// The P_Key table changed.
     PkeyChange,
     /// Attributes of the port, such as its MTU, changed.
@@ -200,8 +197,6 @@ pub enum PortEvent {
 impl PortEvent {
     pub(crate) const fn raw(self) -> bindings::ib_event_type {
         match self {
-            Self::Active => bindings::ib_event_type_IB_EVENT_PORT_ACTIVE,
-            Self::Error => bindings::ib_event_type_IB_EVENT_PORT_ERR,
             Self::PkeyChange => bindings::ib_event_type_IB_EVENT_PKEY_CHANGE,
             Self::ClientReregister => bindings::ib_event_type_IB_EVENT_CLIENT_REREGISTER,
         }

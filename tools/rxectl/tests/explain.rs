@@ -179,9 +179,11 @@ fn every_event() {
             format!("IBV_EVENT_{name}")
         }));
     }
-    assert!(raised.len() >= 12, "{raised:?}");
-    // The core raises them, when its table of GIDs changes and when a device is removed.
-    raised.extend(["GID_CHANGE", "DEVICE_FATAL"].map(|name| format!("IBV_EVENT_{name}")));
+    assert!(raised.len() >= 10, "{raised:?}");
+    // The core raises them, when its table of GIDs changes, when a device is removed and when the
+    // port goes up or down.
+    let by_core = ["GID_CHANGE", "DEVICE_FATAL", "PORT_ACTIVE", "PORT_ERR"];
+    raised.extend(by_core.map(|name| format!("IBV_EVENT_{name}")));
     assert_eq!(reported(&machine, "events"), raised);
     assert_eq!(explained(&machine, "events").len(), 21);
 }
