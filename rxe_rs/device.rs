@@ -81,6 +81,8 @@ pub(crate) struct AhPath {
 pub(crate) struct DeviceCtx {
     pub(crate) handle: DeviceHandle,
     pub(crate) netdev: NetDev,
+    /// State of the port after the last event of its network device. Changes under RTNL.
+    pub(crate) last_up: Atomic<bool>,
     /// Keeps the RoCEv2 port of the namespace open; closing it sleeps.
     #[pin]
     endpoint: Mutex<Option<UdpEndpoint<Rx>>>,
@@ -143,11 +145,13 @@ impl DeviceCtx {
         let netdev = link.netdev().clone();
         let endpoint = UdpEndpoint::open(&netdev, ROCE_UDP_PORT)?;
         let guid = link.guid();
+        let last_up = netdev.is_up();
         let raw = RawQps::new()?;
         let dev = Arc::pin_init(
             try_pin_init!(Self {
                 handle,
                 netdev,
+                last_up: Atomic::new(last_up),
                 endpoint <- new_mutex!(Some(endpoint), "DeviceCtx::endpoint"),
                 system_image: Atomic::new(u64::from_ne_bytes(guid)),
                 demux,

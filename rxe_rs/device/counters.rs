@@ -50,7 +50,7 @@ pub(crate) enum Traffic {
     RxMerged,
     /// Packets by reference, whose payload was copied from the memory of the sender.
     RxByReference,
-    /// How often the network device went down.
+    /// How often the network device was set down or lost its carrier.
     LinkDowned,
     /// Datagrams to the RoCE port that the guard dropped because the sender lacks permission.
     /// Counted by the namespace's [endpoint](rxe_kapi::net::udp_tunnel::UdpEndpoint).

@@ -42,18 +42,24 @@ impl NetdevEvents for NetdevEventHandler {
 
 /// Handles an event of the network device of a link. RTNL is held.
 fn handle(dev: &DeviceCtx, event: NetdevEvent, netdev: &NetDev) {
-    if event == NetdevEvent::Down {
+    use NetdevEvent::{
+        Change,
+        ChangeMtu,
+        Down,
+        Unregister,
+        Up, //
+    };
+    // The loss of the carrier is a change.
+    if matches!(event, Up | Down | Change) && dev.went_down() {
         dev.counters.traffic(Traffic::LinkDowned, 1);
     }
     match event {
         // Unregistering waits for all users, which must not happen under RTNL.
-        NetdevEvent::Unregister => dev.handle.unregister(),
+        Unregister => dev.handle.unregister(),
         // Consumers query the port again on this event.
-        NetdevEvent::ChangeMtu => dev.handle.dispatch(PortEvent::ClientReregister),
+        ChangeMtu => dev.handle.dispatch(PortEvent::ClientReregister),
         // The core leaves the state of bonds and teams to the driver.
-        NetdevEvent::Up | NetdevEvent::Down | NetdevEvent::Change if netdev.is_aggregate() => {
-            dev.handle.dispatch_state(netdev);
-        }
+        Up | Down | Change if netdev.is_aggregate() => dev.handle.dispatch_state(netdev),
         _ => {}
     }
 }

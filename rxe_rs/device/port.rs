@@ -163,6 +163,12 @@ impl DeviceCtx {
         Mtu::largest_fitting(left).unwrap_or(Mtu::Mtu256)
     }
 
+    /// Returns true if the port has gone down since the last call.
+    pub(crate) fn went_down(&self) -> bool {
+        let up = self.netdev.is_up();
+        self.last_up.xchg(up, Full) && !up
+    }
+
     /// Returns the counters that performance management reports.
     pub(crate) fn totals(&self) -> PortCounters {
         let total = |counter| self.counters.total(counter);

@@ -166,8 +166,9 @@ pub const ENTRIES: &[Entry] = &[
         number: None,
         also: &[],
         reported: true,
-        what: "How often the network device went down.",
+        what: "How often the network device was set down or lost its carrier.",
         causes: &[
+            "A cable, a transceiver or the other side of the link failed.",
             "Somebody set it down: ip link set NETDEV down, a network manager, or a change that \
              restarts it.",
         ],
