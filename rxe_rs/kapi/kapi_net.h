@@ -182,8 +182,7 @@ struct dst_entry *rxe_rs_flow_route(struct rxe_rs_flow *flow);
 const struct net_device *rxe_rs_flow_dev(const struct rxe_rs_flow *flow);
 
 /* IPsec (xfrm.c). */
-u32 rxe_rs_dev_ipsec_overhead(const struct net_device *dev, u16 port, u32 per_transform,
-			      u32 per_tunnel);
+u32 rxe_rs_dev_ipsec_overhead(struct net_device *dev, u16 port, u32 per_transform, u32 per_tunnel);
 u32 rxe_rs_flow_ipsec_mtu(struct rxe_rs_flow *flow);
 
 /* Transmission (gso_tx.c). */

@@ -10,7 +10,7 @@
 #ifdef CONFIG_XFRM
 /* Arguments and result of a walk over the IPsec policies of a network namespace. */
 struct rxe_rs_xfrm_query {
-	const struct net_device *dev;
+	struct net_device *dev;
 	__be16 port;
 	u32 per_transform;
 	u32 per_tunnel;
@@ -45,21 +45,50 @@ static bool rxe_rs_xfrm_is_source6(const struct net_device *dev, const struct xf
 	return false;
 }
 
+/* A selector, and the namespace of the policy that it belongs to. */
+struct rxe_rs_xfrm_selector {
+	const struct xfrm_selector *sel;
+	const struct net *net;
+};
+
 /*
- * Returns true if a selector can match datagrams to the port that leave by the device from one of
- * its addresses.
+ * Returns 1 if a selector can match datagrams that leave by a device from one of its addresses,
+ * which the device has in the namespace of the policy.
+ */
+static int rxe_rs_xfrm_is_of(struct net_device *dev, struct netdev_nested_priv *priv)
+{
+	const struct rxe_rs_xfrm_selector *of = priv->data;
+	const struct xfrm_selector *sel = of->sel;
+
+	if (!net_eq(dev_net_rcu(dev), of->net) ||
+	    (sel->ifindex && sel->ifindex != READ_ONCE(dev->ifindex)))
+		return 0;
+	if (!sel->prefixlen_s)
+		return 1;
+	return sel->family == AF_INET ? rxe_rs_xfrm_is_source4(dev, sel) :
+					rxe_rs_xfrm_is_source6(dev, sel);
+}
+
+/*
+ * Returns true if a selector can match datagrams to the port from an address of the device, or of
+ * one above it: these are GIDs of the link as well.
  */
 static bool rxe_rs_xfrm_matches(const struct rxe_rs_xfrm_query *query,
 				const struct xfrm_selector *sel)
 {
+	struct rxe_rs_xfrm_selector of = {
+		.sel = sel,
+		.net = dev_net_rcu(query->dev),
+	};
+	struct netdev_nested_priv priv = {
+		.data = &of,
+	};
+
 	if ((sel->proto && sel->proto != IPPROTO_UDP) ||
-	    ((query->port ^ sel->dport) & sel->dport_mask) ||
-	    (sel->ifindex && sel->ifindex != READ_ONCE(query->dev->ifindex)))
+	    ((query->port ^ sel->dport) & sel->dport_mask))
 		return false;
-	if (!sel->prefixlen_s)
-		return true;
-	return sel->family == AF_INET ? rxe_rs_xfrm_is_source4(query->dev, sel) :
-					rxe_rs_xfrm_is_source6(query->dev, sel);
+	return rxe_rs_xfrm_is_of(query->dev, &priv) ||
+	       netdev_walk_all_upper_dev_rcu(query->dev, rxe_rs_xfrm_is_of, &priv);
 }
 
 /* Called by xfrm_policy_walk() for each policy. */
@@ -83,7 +112,7 @@ static int rxe_rs_xfrm_policy(struct xfrm_policy *policy, int dir, int count, vo
 
 /**
  * rxe_rs_dev_ipsec_overhead() - return the maximum overhead of IPsec
- * @dev: network device that the datagrams leave by
+ * @dev: network device that the datagrams leave by, or below those that they leave by
  * @port: UDP destination port of the datagrams
  * @per_transform: bytes for each transformation of a policy
  * @per_tunnel: additional bytes for each tunnel
@@ -95,8 +124,7 @@ static int rxe_rs_xfrm_policy(struct xfrm_policy *policy, int dir, int count, vo
  * Return: The number of bytes that the IPsec policies of the namespace of @dev can add to a
  * datagram, 0 if no policy matches.
  */
-u32 rxe_rs_dev_ipsec_overhead(const struct net_device *dev, u16 port, u32 per_transform,
-			      u32 per_tunnel)
+u32 rxe_rs_dev_ipsec_overhead(struct net_device *dev, u16 port, u32 per_transform, u32 per_tunnel)
 {
 	struct rxe_rs_xfrm_query query = {
 		.dev = dev,
@@ -129,8 +157,7 @@ static bool rxe_rs_dev_has_policies(const struct net_device *dev)
 	return any;
 }
 #else
-u32 rxe_rs_dev_ipsec_overhead(const struct net_device *dev, u16 port, u32 per_transform,
-			      u32 per_tunnel)
+u32 rxe_rs_dev_ipsec_overhead(struct net_device *dev, u16 port, u32 per_transform, u32 per_tunnel)
 {
 	return 0;
 }

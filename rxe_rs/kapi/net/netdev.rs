@@ -102,8 +102,9 @@ impl NetDev {
     }
 
     /// The most that IPsec policies of the namespace may add to a datagram that leaves by the
-    /// device for UDP port `port`, in bytes, at `per_transform` for each transformation that a
-    /// policy asks for and `per_tunnel` more if that is a tunnel. 0 without policies.
+    /// device, or by one above it, for UDP port `port`, in bytes, at `per_transform` for each
+    /// transformation that a policy asks for and `per_tunnel` more if that is a tunnel. 0 without
+    /// policies.
     ///
     /// # Context
     ///
