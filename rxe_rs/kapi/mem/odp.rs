@@ -507,11 +507,15 @@ impl OdpMem {
         let end = end.wrapping_add(PAGE - 1) & !(PAGE - 1);
         let pages = (end.wrapping_sub(start) >> PAGE_SHIFT) as u32;
         let chunk = Arc::new(Chunk::new(user, start, pages)?, GFP_KERNEL_ACCOUNT)?;
-        match self.chunks.insert_at(index, chunk.clone()) {
-            Ok(()) => {
-                self.count.fetch_add(1, Relaxed);
-                Ok(chunk)
-            }
+        // It is counted first: another task may find it, empty as it is, and free it at once. The
+        // count would then wrap below 0, and with it the limit.
+        self.count.fetch_add(1, Relaxed);
+        let inserted = self.chunks.insert_at(index, chunk.clone());
+        if inserted.is_err() {
+            self.count.fetch_sub(1, Relaxed);
+        }
+        match inserted {
+            Ok(()) => Ok(chunk),
             // Another task has inserted it meanwhile.
             Err(e) if e == EBUSY => self.chunks.get(index).ok_or(EBUSY),
             Err(e) => Err(e),
