@@ -89,6 +89,8 @@ void pair_close(struct pair *p);
 int pair_connect(struct pair *p);
 int set_state(struct end *e, enum ib_qp_state state);
 int to_init(struct end *e);
+/* From RESET, connected to the other end. */
+int to_rtr(struct end *e, struct end *to);
 /* Sets the peer's Ethernet address, which a kernel consumer has to resolve itself. */
 int address_of(const struct end *from, const struct end *to, struct rdma_ah_attr *ah);
 /* Creates a QP in place of one that has been destroyed. */

@@ -216,7 +216,7 @@ int to_init(struct end *e)
 			    IB_QP_STATE | IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_ACCESS_FLAGS);
 }
 
-static int connect_end(struct end *e, struct end *to)
+int to_rtr(struct end *e, struct end *to)
 {
 	struct ib_qp_attr attr = { .qp_state = IB_QPS_RTR };
 	struct ib_port_attr port;
@@ -230,18 +230,24 @@ static int connect_end(struct end *e, struct end *to)
 	attr.rq_psn = to->qp->qp_num ^ 0x5a5a5a;
 	attr.max_dest_rd_atomic = 4;
 	attr.min_rnr_timer = 1;
-	ret = ib_modify_qp(e->qp, &attr,
-			   IB_QP_STATE | IB_QP_AV | IB_QP_PATH_MTU | IB_QP_DEST_QPN |
-			   IB_QP_RQ_PSN | IB_QP_MAX_DEST_RD_ATOMIC | IB_QP_MIN_RNR_TIMER);
-	if (ret)
-		return ret;
-	attr.qp_state = IB_QPS_RTS;
-	attr.sq_psn = e->qp->qp_num ^ 0x5a5a5a;
-	attr.timeout = 14;
-	attr.retry_cnt = 5;
-	attr.rnr_retry = 7;
-	attr.max_rd_atomic = 4;
 	return ib_modify_qp(e->qp, &attr,
+			    IB_QP_STATE | IB_QP_AV | IB_QP_PATH_MTU | IB_QP_DEST_QPN |
+			    IB_QP_RQ_PSN | IB_QP_MAX_DEST_RD_ATOMIC | IB_QP_MIN_RNR_TIMER);
+}
+
+static int connect_end(struct end *e, struct end *to)
+{
+	struct ib_qp_attr attr = {
+		.qp_state = IB_QPS_RTS,
+		.sq_psn = e->qp->qp_num ^ 0x5a5a5a,
+		.timeout = 14,
+		.retry_cnt = 5,
+		.rnr_retry = 7,
+		.max_rd_atomic = 4,
+	};
+
+	return to_rtr(e, to) ?:
+	       ib_modify_qp(e->qp, &attr,
 			    IB_QP_STATE | IB_QP_SQ_PSN | IB_QP_TIMEOUT | IB_QP_RETRY_CNT |
 			    IB_QP_RNR_RETRY | IB_QP_MAX_QP_RD_ATOMIC);
 }

@@ -215,6 +215,19 @@ static void states(struct pair *p)
 	is("status", wc.status, IB_WC_SUCCESS);
 }
 
+/* A QP that fails before it is ready to send flushes what is posted afterwards, as any other. */
+static void fails_in_rtr(struct pair *p)
+{
+	is("RESET", set_state(&p->b, IB_QPS_RESET), 0);
+	is("RTR", to_rtr(&p->b, &p->a), 0);
+	is("post_send in RTR", post_empty(&p->b, 0, 1), -EINVAL);
+	is("WRITE", rdma(&p->a, IB_WR_RDMA_WRITE, 0, 8, 0, 1), IB_WC_REM_ACCESS_ERR);
+	is("post_send", post_empty(&p->b, 0, 5), 0);
+	expect_flushed(&p->b, 5);
+	is("connecting again", pair_connect(p), 0);
+	is("WRITE", rdma(&p->b, IB_WR_RDMA_WRITE, 0, 0, 0, 0), IB_WC_SUCCESS);
+}
+
 /*
  * A verb does not call the completion handler of its caller, which may hold a lock that the handler
  * takes (Documentation/infiniband/core_locking.rst). That applies to modify_qp, which flushes, and
@@ -384,6 +397,7 @@ const struct test post_tests[] = {
 	{ "post_packed", packed, { .context = POLLED } },
 	{ "post_full_queues", full_queues, { .context = POLLED } },
 	{ "post_states", states, { .context = POLLED } },
+	{ "post_fails_in_rtr", fails_in_rtr, { .context = POLLED } },
 	{ "post_calls_nobody", calls_nobody, { .context = POLLED } },
 	{ "post_interrupts_off", interrupts_off, { .context = POLLED } },
 	{ "destroy_busy", destroy_busy, { .context = POLLED } },

@@ -40,7 +40,10 @@ use crate::{
         Span, //
     },
 };
-use kernel::sync::Arc;
+use kernel::sync::{
+    atomic::Relaxed,
+    Arc, //
+};
 use rxe_kapi::{
     net::flow::Flow,
     sync::context, //
@@ -464,6 +467,10 @@ impl Backend for QpBackend<'_, '_> {
             TiedMrs::revoke_and_release_later(tied_mrs);
         }
         self.ctx.offers.note_failure();
+        // The QP may fail before it was ready to send. What is posted from now on is flushed.
+        if let Some(kernel) = &self.ctx.kernel {
+            kernel.sq_open.store(true, Relaxed);
+        }
     }
 }
 
