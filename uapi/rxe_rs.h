@@ -88,6 +88,7 @@ enum rxe_rs_attr {
  * EEXIST	overlaps another segment
  * ENOSPC	the region has RXE_RS_MAX_SEGMENTS segments
  * ENOMEM	no memory, or RLIMIT_MEMLOCK exceeded
+ * EPERM	RLIMIT_MEMLOCK is 0, and the process lacks CAP_IPC_LOCK
  * EFAULT	the memory is not mapped with the access that the region's rights require, or the
  *		response cannot be written
  * ENOENT	no such region, or its key has been released

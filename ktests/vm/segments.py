@@ -789,6 +789,10 @@ def test_memlock(names):
     state = add(b, mr, extra + 64 * PAGE, 64 * PAGE, at + 64 * PAGE)
     assert state["segments"] == 2 and pinned() == before + 64 * PAGE
     assert sum(map(bool, map(refusal(errno.ENOMEM, "mr_add").search, log.read()))) == 2, "a refusal was not logged"
+    # Nothing may be pinned at all, which is another error, as of ibv_reg_mr().
+    resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0))
+    fails(errno.EPERM, add, b, mr, extra, PAGE, at)
+    assert pinned() == before + 64 * PAGE
 
 
 def test_process_killed(names):

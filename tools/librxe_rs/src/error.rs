@@ -30,6 +30,7 @@ impl Error {
     /// Returns the meaning of the value for the calls of this library, if it has a particular one.
     fn meaning(&self) -> Option<&'static str> {
         Some(match self.errno {
+            1 => "RLIMIT_MEMLOCK is 0, and the process lacks CAP_IPC_LOCK",
             2 => "no such region, segment or queue pair, or the key of the region has been released or revoked",
             5 => "the device has been removed",
             9 => "the descriptor of the DMA buffer is not open",

@@ -86,9 +86,9 @@ impl<'fd> Region<'fd> {
     ///
     /// # Errors
     ///
-    /// `EINVAL`, `EEXIST` if it would overlap another segment, `ENOSPC`, `ENOMEM`, `ENOENT`,
-    /// `EBUSY`, `EPROTONOSUPPORT` if the device is not one of `rxe_rs`: see [`Error`]. The storage
-    /// is returned with the error.
+    /// `EINVAL`, `EEXIST` if it would overlap another segment, `ENOSPC`, `ENOMEM`, `EPERM`,
+    /// `ENOENT`, `EBUSY`, `EPROTONOSUPPORT` if the device is not one of `rxe_rs`: see [`Error`].
+    /// The storage is returned with the error.
     pub fn add(&self, storage: Storage, iova: u64) -> Result<(Segment, State), (Error, Storage)> {
         let length = storage.len() as u64;
         // SAFETY: From now on the storage is accessed by volatile copies only.

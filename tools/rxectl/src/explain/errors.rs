@@ -31,7 +31,7 @@ pub const ENTRIES: &[Entry] = &[
         reported: true,
         what: "The caller lacks a permission.",
         causes: &[
-            "ibv_reg_mr: RLIMIT_MEMLOCK is 0, and the process lacks CAP_IPC_LOCK.",
+            "ibv_reg_mr, ibv_rereg_mr, rxe_rs_mr_add: RLIMIT_MEMLOCK is 0, and the process lacks CAP_IPC_LOCK.",
             "ibv_create_qp: RAW_PACKET takes CAP_NET_RAW.",
             "ibv_modify_qp: a Q_Key with the most significant bit takes CAP_NET_RAW, or rdma \
              system set privileged-qkey on.",
