@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Limits that the device advertises (`ib_device_attr`, `ib_port_attr`) and enforces.
+//! Limits that the device advertises (`ib_device_attr`, `ib_port_attr`) and, unless a limit says
+//! otherwise, enforces.
 
 use rxe_kapi::{
     mem::odp::USER_END,
     rdma::attr::OnDemand, //
 };
 
-/// Most queue pairs, and most completion queues, of a device.
+/// Most queue pairs, and most completion queues, of a device. Not enforced: memory limits them, and
+/// all devices share the 24-bit numbers of queue pairs.
 pub(crate) const MAX_QUEUES: u32 = 1 << 20;
 
 /// Most outstanding requests of a send queue or of a receive queue: a power of two less the entry

@@ -35,7 +35,7 @@ pub trait AddressHandle: Sized + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// `ENOMEM` when memory or the device's limit is exhausted.
+    /// `ENOMEM`, or `ENOSPC` when the device's limit is exhausted.
     fn create(
         dev: &Arc<Self::Device>,
         pd: &<Self::Device as Device>::Pd,

@@ -139,7 +139,7 @@ impl Pinner<'_> {
     /// # Errors
     ///
     /// `EINVAL` for a range that wraps or is empty, `ENOMEM` (also beyond `RLIMIT_MEMLOCK`),
-    /// `EFAULT` if it is not mapped with the required access.
+    /// `EPERM` if that is 0, `EFAULT` if it is not mapped with the required access.
     pub fn pin(&self, start: u64, length: u64, access: u32) -> Result<Umem> {
         Umem::pin(start, length, access & ACCESS_WRITABLE != 0)
     }

@@ -41,7 +41,7 @@ pub trait MemoryWindow: Sized + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// `ENOMEM` when memory or the device's limit is exhausted.
+    /// `ENOMEM`, or `ENOSPC` when the device's limit is exhausted.
     fn create(
         dev: &Arc<Self::Device>,
         pd: &<Self::Device as Device>::Pd,

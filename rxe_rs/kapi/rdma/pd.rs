@@ -31,7 +31,7 @@ pub trait ProtectionDomain: Sized + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// `ENOMEM` when memory or the device's limit is exhausted.
+    /// `ENOMEM`, or `ENOSPC` when the device's limit is exhausted.
     fn create(dev: &Arc<Self::Device>) -> Result<Self>;
 
     /// Destroys the domain; the core makes sure that no object uses it any more.
