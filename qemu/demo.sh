@@ -7,7 +7,8 @@ set -eu
 here=$(cd "$(dirname "$0")" && pwd -P)
 . "$here/lib.sh"
 driver=${DRIVER:-rxe_rs}
-set -- --topology two --driver "$driver" ${KERNEL:+--kernel "$KERNEL"} --seconds 420 --out "$clone/out/demo"
+out=out/demo${KERNEL:+-$KERNEL}
+set -- --topology two --driver "$driver" ${KERNEL:+--kernel "$KERNEL"} --seconds 420 --out "$clone/$out"
 [ "$driver" = rxe_rs ] && set -- "$@" --ko "$(KERNEL=${KERNEL:-} "$here/module-path.sh" --quiet)"
 say "booting two machines with the stock Debian kernel, joined by a virtual Ethernet"
 if "$here/run" "$@" -- "$clone/ktests/vm/demo.sh"; then
@@ -19,5 +20,5 @@ if "$here/run" "$@" -- "$clone/ktests/vm/demo.sh"; then
 	  qemu/run --help      run your own script in such machines
 	END
 else
-	die "the demo failed; logs: out/demo/boot-1/serial-a.log, serial-b.log and share/results/"
+	die "the demo failed; logs: $out/boot-1/serial-a.log, serial-b.log and share/results/"
 fi
