@@ -118,6 +118,39 @@ class Callbacks(unittest.TestCase):
         self.assertEqual(list(structure.misnamed_callbacks({"tools/librxe_rs/src/ffi.rs": self.TEXT})), [])
 
 
+class Series(unittest.TestCase):
+    def found(self, text, name):
+        return [line.split(": ")[:2] for line in structure.series_elsewhere({structure.SERIES: "", name: text})]
+
+    def test_versions(self):
+        for text, word in (("int a;\n#if LINUX_VERSION_CODE >= KERNEL_VERSION(7, 3, 0)\n", "LINUX_VERSION_CODE"), ("/* a\n b */ x(UTS_RELEASE);", "UTS_RELEASE"),
+                           ("\n#include <linux/version.h>", "linux/version.h")):
+            with self.subTest(text):
+                self.assertIn(["rxe_rs/kapi/a.c:2", word], self.found(text, "rxe_rs/kapi/a.c"))
+        self.assertEqual(self.found("a := 1\nifeq ($(PATCHLEVEL),3)\n", "Kbuild"), [["Kbuild:2", "$(PATCHLEVEL)"]])
+
+    def test_conditions_of_c(self):
+        for text, word in (("#ifdef hrtimer_setup", "hrtimer_setup"), ("# if defined(CONFIG_A) && \\\n\tdefined(NET_X)", "NET_X"), ("#elif RXE > 1", "RXE")):
+            with self.subTest(text):
+                self.assertEqual(self.found(f"int a;\n{text}\n#endif\n", "rxe_rs/kapi/a.c"), [["rxe_rs/kapi/a.c:2", word]])
+        text = "#ifndef RXE_RS_A_H\n#if IS_ENABLED(CONFIG_IPV6) || \\\n\tdefined(CONFIG_ARM64) /* not X */\n#endif // LINUX_VERSION_CODE\n"
+        self.assertEqual(self.found(text, "rxe_rs/kapi/a.h"), [])
+
+    def test_conditions_of_rust(self):
+        for text, word in (("#[cfg(linux_7_3)]", "linux_7_3"), ("#[cfg_attr(all(test,\n    kernel_72), ignore)]", "kernel_72"), ("if cfg!(not(series)) {}", "series"),
+                           ('#[cfg(CONFIG_RUSTC_VERSION = "1")]', "CONFIG_RUSTC_VERSION"), ('#[cfg(feature = "a", version("1.9"))]', "version"),
+                           ("cfg_select! {}", "cfg_select!")):
+            with self.subTest(text):
+                self.assertIn(["rxe_rs/a.rs:2", word], self.found(f"fn a() {{}}\n{text}\n", "rxe_rs/a.rs"))
+        text = '#[cfg(CONFIG_KUNIT = "y")]\n#[cfg_attr(miri, ignore = "slow")]\n#![cfg_attr(not(any(test, feature = "sim", MODULE)), no_std)]\n// cfg(series)\n'
+        self.assertEqual(self.found(text, "rxe_rs/a.rs"), [])
+
+    def test_elsewhere(self):
+        self.assertEqual(self.found("#if LINUX_VERSION_CODE", "ktests/kverbs/a.c"), [])
+        self.assertEqual(list(structure.series_elsewhere({structure.SERIES: "#[cfg(linux_7_3)]"})), [])
+        self.assertEqual(list(structure.series_elsewhere({})), [f"qemu/structure.py: there is no {structure.SERIES} any more"])
+
+
 class ImportLists(unittest.TestCase):
     TEXT = "use crate::{\n    a,\n    b, //\n};\npub(crate) use crate::c::{d, e};\nuse crate::{f::{self}};\n"
 
@@ -333,6 +366,9 @@ class Tree(unittest.TestCase):
 
     def test_reserves(self):
         self.assertEqual(list(structure.reserves(dict(structure.tracked()))), [])
+
+    def test_series(self):
+        self.assertEqual(list(structure.series_elsewhere(dict(structure.tracked()))), [])
 
     def test_lists_of_imports(self):
         self.assertEqual(list(structure.repeated_imports(dict(structure.tracked()))), [])

@@ -10,7 +10,8 @@ in a circle because of them. Tests are not checked. The words in RETIRED must no
 of functions that C calls end with `_callback`. A module with submodules is in a file of its name, not in `mod.rs`. The driver and kapi have
 imports one per line, and one list for each crate and module. The C functions in kapi/helpers are wrappers without logic. Only the functions
 of SYSTEM_QUEUES use the kernel's own work queues, only those of GRACE_PERIODS wait for grace periods, the code of LOCK_FREE takes no lock,
-and that of NO_RESERVES allocates without GFP_ATOMIC. `lint.sh audit` checks the global symbols of the C files.
+and that of NO_RESERVES allocates without GFP_ATOMIC. Nothing but the file SERIES depends on the version of the kernel. `lint.sh audit`
+checks the global symbols of the C files.
 """
 import re
 import subprocess
@@ -144,6 +145,16 @@ LOCK_FREE = {
 }
 # Files whose allocations peers cause in any number. They do not use the reserves of the kernel.
 NO_RESERVES = {"rxe_rs/qp/paging.rs"}
+
+# The only file that may have what differs between the series of the kernel.
+SERIES = "rxe_rs/kapi/series.rs"
+# What tells the version of the kernel or of its compilers to C, to Rust and to Kbuild.
+VERSIONS = re.compile(r"\b(?:LINUX_VERSION_\w+|KERNEL_VERSION|UTS_RELEASE|(?:linux/|generated/(?:uapi/linux/)?)(?:version|utsrelease)\.h|"
+                      r"utsname\(|cfg_select!|CONFIG_(?:RUSTC|GCC|CC|CLANG|LD|LLD|AS|BINDGEN|PAHOLE)_\w+|__GNUC__|__clang_major__)|"
+                      r"\$[({](?:VERSION|PATCHLEVEL|SUBLEVEL|EXTRAVERSION|KERNELVERSION|KERNELRELEASE)[)}]")
+# What may be asked at compile time: the configuration of the kernel, and what the sources are compiled for. Whether a macro of the kernel
+# exists is a question about its version.
+CONDITIONS = re.compile(r"(?:CONFIG|RXE_RS)_\w+|IS_(?:ENABLED|BUILTIN|MODULE|REACHABLE)|defined|any|all|not|test|miri|feature|MODULE")
 
 
 def floor_of(crate, module):
@@ -353,6 +364,36 @@ def reserves(texts):
                 yield f"{name}:{number}: {match[0]}: peers cause these allocations, use GFP_NOWAIT"
 
 
+def conditions(text, is_rust):
+    """The conditions of conditional compilation in a Rust or C file with the numbers of their lines, without string literals."""
+    text = "\n".join(line for _, line in code_lines(text))
+    if not is_rust:
+        for match in re.finditer(r"^[ \t]*#[ \t]*(?:el)?if(?:n?def)?\b((?:\\\n|.)*)", text, re.M):
+            yield text.count("\n", 0, match.start()) + 1, match[1]
+        return
+    for match in re.finditer(r"\bcfg(_attr)?!?\(", text):
+        end, depth = match.end(), 1
+        # The condition of cfg_attr ends at a comma.
+        while end < len(text) and depth and not (match[1] and depth == 1 and text[end] == ","):
+            depth += (text[end] == "(") - (text[end] == ")")
+            end += 1
+        yield text.count("\n", 0, match.start()) + 1, re.sub(r'"[^"]*"', "", text[match.end():end])
+
+
+def series_elsewhere(texts):
+    """Places of the module outside of SERIES that depend on the version of the kernel."""
+    if SERIES not in texts:
+        yield f"qemu/structure.py: there is no {SERIES} any more"
+    for name, text in texts.items():
+        if name == SERIES or not re.fullmatch(r"Kbuild|rxe_rs/(?!proto/(tests|fuzz|examples)/).*\.(rs|c|h)", name):
+            continue
+        found = [(number, match[0]) for number, line in code_lines(text) for match in VERSIONS.finditer(line)]
+        if name != "Kbuild":
+            found += [(number, word) for number, condition in conditions(text, name.endswith(".rs"))
+                      for word in re.findall(r"[A-Za-z_]\w*", condition) if not CONDITIONS.fullmatch(word)]
+        yield from (f"{name}:{number}: {word}: what depends on the version of the kernel belongs in {SERIES}" for number, word in sorted(set(found)))
+
+
 def horizontal_imports(texts):
     """Imports of several items on one line, in the driver and in kapi, which have them one per line as the kernel's Rust code."""
     for name, text in texts.items():
@@ -402,7 +443,7 @@ def main():
     layers = [line for crate in FLOORS for line in wrong_layers(crate, files_of(crate))]
     wrong = [*layers, *wrong_circle(files_of(DRIVER)), *retired_words(texts), *misnamed_callbacks(texts), *misplaced_modules(texts),
              *helpers_with_logic(texts), *horizontal_imports(texts), *repeated_imports(texts), *system_queues(texts),
-             *grace_periods(texts), *unfair_readers(texts), *locks(texts), *reserves(texts)]
+             *grace_periods(texts), *unfair_readers(texts), *locks(texts), *reserves(texts), *series_elsewhere(texts)]
     print("\n".join(wrong))
     sys.exit(bool(wrong))
 
