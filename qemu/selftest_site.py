@@ -4,6 +4,8 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import docutils.utils
+
 import site_pages as site
 
 CLONE = Path(__file__).resolve().parent.parent
@@ -17,9 +19,20 @@ class Site(unittest.TestCase):
         """The summary names each page of docs/ once, and only files that exist."""
         named = site.pages()
         self.assertEqual(len(named), len(set(named)))
-        self.assertLessEqual({str(path.relative_to(CLONE)) for path in (CLONE / "docs").glob("*.md")}, set(named))
+        paths = [path for pattern in ("*.md", "*.rst") for path in (CLONE / "docs").glob(pattern)]
+        self.assertLessEqual({str(path.relative_to(CLONE).with_suffix(".md")) for path in paths}, set(named))
         for page in named:
-            self.assertTrue((CLONE / page).is_file(), page)
+            self.assertTrue(site.source(page).is_file(), page)
+
+    def test_converted(self):
+        text = site.markdown("Title\n=====\n\n.. a comment\n\nSection\n-------\n\nSee ``a/-b``, `Section`_::\n\n  a < b\n\n  c *d*\n\nTwo\n---\n\nText.\n")
+        self.assertTrue(text.startswith("# Title\n\n<"), text)
+        for part in ("<h2>Section</h2>", '<code>a/-b</code>, <a ', 'href="#section"', "<pre><code>a &lt; b\n&#10;c *d*</code></pre>", "<h2>Two</h2>"):
+            self.assertIn(part, text)
+        self.assertNotIn("\n\n", text.split("\n\n", 1)[1])
+        self.assertNotIn("comment", text)
+        with self.assertRaises(docutils.utils.SystemMessage):
+            site.markdown("Title\n=====\n\nSee `Nowhere`_.\n")
 
     def test_dead_links(self):
         (self.folder / "sub").mkdir()
@@ -39,6 +52,9 @@ class Site(unittest.TestCase):
         self.assertTrue((self.folder / "site/index.html").is_file())
         text = (self.folder / "site/docs/two-hosts.html").read_text()
         self.assertIn("rdma link add rxe0 type rxe_rs netdev eth0", text)
+        text = (self.folder / "site/docs/rxe_rs.html").read_text()
+        for part in ("rdma link add rxe0 type rxe_rs netdev eth0", '<h2 id="module-parameters">', "<dt><code>egress_guard</code>"):
+            self.assertIn(part, text)
 
 
 if __name__ == "__main__":

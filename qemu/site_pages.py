@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 """Builds the documentation as a site: the pages that docs/site/SUMMARY.md names, at the same relative paths, so that links between them
-work on the site as they do in the tree.
+work on the site as they do in the tree. A page that is in reStructuredText in the tree, the manual page rxe_rs(7), is converted.
 
 site_pages.py [DIR]   builds it in DIR (default: out/site), in place of a site that is there, and prints the path of its first page
 
-Runs inside the toolchain root, which has mdBook. Fails if a link leads nowhere.
+Runs inside the toolchain root, which has mdBook and docutils. Fails if a link leads nowhere.
 """
 import re
 import shutil
@@ -16,6 +16,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import docutils.core
+
 import kernel
 
 CLONE = Path(__file__).resolve().parent.parent
@@ -25,6 +27,25 @@ SITE = CLONE / "docs/site"
 def pages():
     """The pages of the summary, in its order, as paths from the root of the clone."""
     return re.findall(r"\]\(([^)]+\.md)\)", (SITE / "SUMMARY.md").read_text())
+
+
+def source(page):
+    """The file of a page of the summary: Markdown, or reStructuredText in place of it."""
+    path = (SITE if page == "SUMMARY.md" else CLONE) / page
+    return path if path.exists() else path.with_suffix(".rst")
+
+
+def markdown(text):
+    """A page in reStructuredText as Markdown: a heading and HTML. Raises docutils' SystemMessage for what is wrong in it."""
+    settings = {"halt_level": 2, "report_level": 5, "initial_header_level": 2, "strip_comments": True, "warning_stream": False}
+    parts = docutils.core.publish_parts(text, writer_name="html5", settings_overrides=settings)
+    # mdBook gives the headings their identifiers, and its style is for these elements.
+    body = re.sub(r"</?section\b[^>]*>\n?", "", parts["body"])
+    body = re.sub(r'<span class="docutils literal">(.*?)</span>', r"<code>\1</code>", re.sub(r'<span class="pre">(.*?)</span>', r"\1", body), flags=re.S)
+    body = re.sub(r'<pre class="literal-block">(.*?)</pre>', r"<pre><code>\1</code></pre>", body, flags=re.S)
+    # HTML in Markdown ends at an empty line; a reference to a line feed is none.
+    body = re.sub(r"\n(?:[ \t]*\n)+", lambda empty: "\n" + "&#10;" * (empty[0].count("\n") - 1), body.strip())
+    return f"# {parts['title']}\n\n{body}\n"
 
 
 class Anchors(HTMLParser):
@@ -65,7 +86,8 @@ def build(to):
         for page in ["SUMMARY.md", *pages()]:
             copy = book / "src" / page
             copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy((SITE if page == "SUMMARY.md" else CLONE) / page, copy)
+            path = source(page)
+            copy.write_text(markdown(path.read_text()) if path.suffix == ".rst" else path.read_text())
         shutil.rmtree(to, ignore_errors=True)
         done = subprocess.run(["mdbook", "build", "--dest-dir", to.resolve(), book], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         if done.returncode or "WARN" in done.stdout:
