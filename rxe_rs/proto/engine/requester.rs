@@ -95,6 +95,8 @@ pub(super) struct Requester {
     pub(super) responses: KeptResponses,
     /// Retransmit the oldest request, a READ or ATOMIC, as a probe.
     probe_pending: bool,
+    /// The last probe passed over READs with long responses that end before this PSN.
+    passed_over: Option<Psn>,
     /// PSN of the response packet that a probe READ requested.
     pub(super) probed_psn: Option<Psn>,
     /// Duplicate responses since the last progress or retry.
@@ -176,6 +178,7 @@ impl Requester {
             latest_ahead: None,
             responses: KeptResponses::new(),
             probe_pending: false,
+            passed_over: None,
             probed_psn: None,
             duplicate_responses: 0,
             rearm_limit: None,
@@ -207,6 +210,7 @@ impl Requester {
         self.latest_ahead = None;
         self.responses = KeptResponses::new();
         self.probe_pending = false;
+        self.passed_over = None;
         self.probed_psn = None;
         self.duplicate_responses = 0;
         self.rearm_limit = None;

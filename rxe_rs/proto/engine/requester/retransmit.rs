@@ -25,6 +25,9 @@ pub(super) struct Repeat {
     end: Psn,
     /// Where the cursor was before.
     resume: Psn,
+    /// PSN of the first packet that is repeated, if one behind them is to show that they have been
+    /// lost again.
+    begin: Option<Psn>,
 }
 
 impl Requester {
@@ -134,15 +137,24 @@ impl Qp {
         self.on_retransmit(now, from, backend);
         let end = from.wrapping_add(count);
         let end = if end.is_before(resume) { end } else { resume };
-        self.repeat_packets(from, end, resume, backend);
+        self.move_cursor(from, backend);
+        self.req.repeat = Some(Repeat {
+            end,
+            resume,
+            begin: Some(from),
+        });
         self.req.repeated = Some(from);
         self.req.rearm(now, &self.attrs);
     }
 
-    /// Moves the cursor to `from` for the packets up to `end`, and then to `resume`.
-    fn repeat_packets(&mut self, from: Psn, end: Psn, resume: Psn, backend: &mut impl Backend) {
-        self.move_cursor(from, backend);
-        self.req.repeat = Some(Repeat { end, resume });
+    /// Moves the cursor to the packet `psn`, and then to `resume`.
+    fn repeat_packet(&mut self, psn: Psn, resume: Psn, backend: &mut impl Backend) {
+        self.move_cursor(psn, backend);
+        self.req.repeat = Some(Repeat {
+            end: psn.next(),
+            resume,
+            begin: None,
+        });
     }
 
     /// Moves the cursor back to where it was if all that was to be repeated has been sent.
@@ -154,16 +166,18 @@ impl Qp {
             .filter(|_| self.req.ends_repeat(self.req.psn))
         {
             self.req.repeat = None;
-            let last = repeat.resume.prev();
             if !self.req.psn.is_before(repeat.resume) {
                 return;
             }
             let sent = u32::try_from(repeat.resume.delta(self.req.una_psn)).unwrap_or(0);
-            if sent >= self.req.window.limit() || repeat.resume == self.req.max_psn {
-                // Nothing follows that would show that the repeated packets were lost again.
-                self.repeat_packets(last, repeat.resume, repeat.resume, backend);
-            } else {
-                self.move_cursor(repeat.resume, backend);
+            let stops = sent >= self.req.window.limit() || repeat.resume == self.req.max_psn;
+            match repeat.begin {
+                // Nothing else follows that would show that the repeated packets were lost again.
+                Some(begin) if stops => {
+                    let last = self.newest_probe(begin, repeat.resume, backend);
+                    self.repeat_packet(last, repeat.resume, backend);
+                }
+                _ => self.move_cursor(repeat.resume, backend),
             }
         }
     }
@@ -317,8 +331,8 @@ impl Qp {
         oldest.is_some_and(|wqe| wqe.wr.body.needs_response())
     }
 
-    /// The probe timer expired. Retransmits the last packet, or a READ or ATOMIC as
-    /// [`probe_oldest`](Self::probe_oldest) describes.
+    /// The probe timer expired. Retransmits the last packet, but not a READ with a long response
+    /// if there is another, or a READ or ATOMIC as [`probe_oldest`](Self::probe_oldest) describes.
     fn probe(&mut self, now: Instant, backend: &mut impl Backend) {
         let idle = self.req.psn == self.req.una_psn
             || self.req.rnr_until.is_some()
@@ -333,13 +347,54 @@ impl Qp {
                 self.req.probe_pending = true;
             }
         } else {
-            let last = self.req.psn.prev();
+            let end = self.req.psn;
+            let last = self.newest_probe(self.req.una_psn, end, backend);
+            self.req.passed_over = Some(end).filter(|end| last.next() != *end);
             if self.gso.on_probe(now, self.req.una_psn, last) {
                 backend.count(Count::GsoFallback);
             }
             self.req.ack_now = true;
-            self.repeat_packets(last, self.req.psn, self.req.psn, backend);
+            self.repeat_packet(last, end, backend);
         }
+    }
+
+    /// Maximum response packets of a READ without any response that a probe may request again: the
+    /// peer may just be slow.
+    fn max_probe_packets(&self) -> u32 {
+        match self.req.prober.srtt_ns() {
+            Some(_) => MAX_PROBE_PACKETS,
+            None => MAX_PROBE_PACKETS_INITIAL,
+        }
+    }
+
+    /// PSN of the newest packet in flight, from `begin` to before `end`. It is not of a READ with a
+    /// response that is too long for a probe, unless all are.
+    fn newest_probe(&self, begin: Psn, end: Psn, backend: &mut impl Backend) -> Psn {
+        let (max_packets, mtu) = (self.max_probe_packets(), self.attrs.mtu.bytes());
+        let last = end.prev();
+        let mut newest = last;
+        let mut index = self.req.una;
+        while index_before(index, self.req.unsent) {
+            let Some(wqe) = backend.send_wqe(index) else {
+                break;
+            };
+            let psns = wqe.psns;
+            if !psns.first.is_before(end) {
+                break;
+            }
+            let body = &wqe.wr.body;
+            let long =
+                matches!(body, SendBody::Read(_)) && packets(wqe.wr.length, mtu) > max_packets;
+            if !psns.last.is_before(begin) && !long && !body.is_local() {
+                newest = if psns.last.is_before(last) {
+                    psns.last
+                } else {
+                    last
+                };
+            }
+            index = index.wrapping_add(1);
+        }
+        newest
     }
 
     /// Retransmits the oldest request, a READ or ATOMIC, without moving the cursor.
@@ -349,9 +404,12 @@ impl Qp {
     /// next expected packet. A responder works in order: if earlier responses are still missing
     /// when the probe is answered they are lost, and only then the requester retransmits all.
     /// IBTA 9.4.4 allows a duplicate READ to request a part of the original; but if the
-    /// original was lost, the part would be executed in its place.
+    /// original was lost, the part would be executed in its place. So a READ with a long response,
+    /// none of which has arrived, is repeated only if the peer has acknowledged everything before
+    /// it after a probe that passed it over, and then is silent.
     pub(super) fn probe_oldest(&mut self, backend: &mut impl Backend, tx: &mut impl Tx) {
         self.req.probe_pending = false;
+        let passed_over = self.req.passed_over.take();
         let index = self.req.una;
         if !index_before(index, self.req.unsent) {
             // The request has completed, and the next one has no PSN yet.
@@ -368,11 +426,8 @@ impl Qp {
                 self.send_read(&wqe, from, mtu, backend, tx)
             }
             SendBody::Read(from) => {
-                let max_packets = match self.req.prober.srtt_ns() {
-                    Some(_) => MAX_PROBE_PACKETS,
-                    None => MAX_PROBE_PACKETS_INITIAL,
-                };
-                if packets(wqe.wr.length, mtu) > max_packets {
+                let answered = passed_over.is_some_and(|end| wqe.psns.first.is_before(end));
+                if packets(wqe.wr.length, mtu) > self.max_probe_packets() && !answered {
                     return;
                 }
                 self.send_read(&wqe, from, u32::MAX, backend, tx)
