@@ -4,8 +4,8 @@
 //! The timer is coarse, milliseconds at least, and nothing else detects the loss of the last
 //! packet of a burst or of its acknowledgement. So the QP measures the round trip time, and after
 //! a few round trips without a response retransmits the last packet: a duplicate is always legal,
-//! and the response to it shows what is missing (compare RFC 8985, 7). A probe neither uses a
-//! retry nor counts as loss.
+//! and the response to it shows what is missing (compare RFC 8985, 7). If that has no response
+//! either, it retransmits the oldest packet. A probe neither uses a retry nor counts as loss.
 
 use crate::ids::Psn;
 use crate::time::Instant;
@@ -164,6 +164,13 @@ impl Prober {
             let wait = timeout.saturating_mul(2).max(least);
             self.deadline = Some(now.saturating_add(wait.wrapping_shl(u32::from(self.probes))));
         }
+    }
+
+    /// True if the probe that is due repeats the oldest packet instead of the last one: each second
+    /// does. A peer that has sent an RNR NAK drops all packets but the one that it has refused, and
+    /// the NAK, or that packet when it was sent again, may have been lost.
+    pub(super) fn repeats_oldest(&self) -> bool {
+        self.probes & 1 == 0
     }
 
     /// True if the probe timer has expired; restarts it.

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Long READs behind other requests: what probes and repeated packets request again.
+//! Probes where the last packet in flight is a long READ, or where the peer drops it unanswered
+//! because it has sent an RNR NAK.
 #![cfg(feature = "sim")]
 
 use rxe_proto::engine::backend::Count;
 use rxe_proto::engine::wc::WcStatus;
 use rxe_proto::engine::wr::SendOp;
 use rxe_proto::ids::Mtu;
-use rxe_proto::sim::{wr, Link, Pair};
+use rxe_proto::sim::{wr, Link, Pair, RecvBuf};
 use rxe_proto::wire::opcode::Operation;
 use rxe_proto::wire::packet::Packet;
 
@@ -36,6 +37,17 @@ fn execute(pair: &mut Pair) {
     let end = pair.qps[0].sq_psn();
     while pair.qps[1].rq_psn() != end {
         assert!(pair.step());
+    }
+}
+
+/// Sends requests of side 0, the first of which side 1 refuses: it has no receive.
+fn execute_refused(pair: &mut Pair) {
+    pair.transmit(0);
+    while pair.packets_in_flight().next().is_some() {
+        assert!(pair.step());
+        if pair.hosts[1].counts[Count::RnrNakSent] > 0 {
+            break;
+        }
     }
 }
 
@@ -155,5 +167,45 @@ fn repeat_in_front_of_a_long_read() {
             "{lost_again}"
         );
         assert_eq!(pair.hosts[0].counts[Count::Timeout], 0, "{lost_again}");
+    }
+}
+
+/// The RNR NAK for the first of some SENDs is lost, or that SEND when it is sent again. The peer
+/// drops all that follow it without a response, so the second probe repeats the first SEND. No
+/// timer expires, whether the peer keeps packets or not.
+#[test]
+fn probe_of_a_receiver_that_was_not_ready() {
+    for (token, nak_lost) in [(0, false), (0, true), (7, false), (7, true)] {
+        let case = format!("token {token}, NAK lost: {nak_lost}");
+        let mut pair = warm_pair(token);
+        let psn = pair.qps[0].sq_psn();
+        for id in 2..6 {
+            pair.post(0, wr(SendOp::Send, id, 100), 0);
+        }
+        execute_refused(&mut pair);
+        if nak_lost {
+            pair.transmit(1);
+            assert_eq!(pair.drop_chosen(|packet| packet.bth().psn == psn), 1);
+        }
+        for wr_id in 0..4 {
+            let (at, len) = (0, MTU);
+            pair.hosts[1].receives.push_back(RecvBuf { wr_id, at, len });
+        }
+        let begin = pair.now;
+        let mut lost = usize::from(nak_lost);
+        while pair.hosts[0].sent.len() < 5 {
+            pair.transmit(0);
+            if lost == 0 {
+                let request = |p: &Packet<'_>| !p.opcode().is_response() && p.bth().psn == psn;
+                lost = pair.drop_chosen(request);
+            }
+            assert!(pair.step(), "{case}: stuck");
+        }
+        assert_eq!(lost, 1, "{case}");
+        let done = [1, 2, 3, 4, 5].map(|id| (id, WcStatus::Success));
+        assert_eq!(pair.statuses(0), done, "{case}");
+        assert_eq!(pair.hosts[0].counts[Count::Timeout], 0, "{case}");
+        let duration = pair.now.ns_since(begin);
+        assert!(duration < 10 * MS, "{case}: {duration} ns");
     }
 }

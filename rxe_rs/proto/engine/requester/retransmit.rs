@@ -332,7 +332,8 @@ impl Qp {
     }
 
     /// The probe timer expired. Retransmits the last packet, but not a READ with a long response
-    /// if there is another, or a READ or ATOMIC as [`probe_oldest`](Self::probe_oldest) describes.
+    /// if there is another, and if that had no response the oldest one; or a READ or ATOMIC as
+    /// [`probe_oldest`](Self::probe_oldest) describes.
     fn probe(&mut self, now: Instant, backend: &mut impl Backend) {
         let idle = self.req.psn == self.req.una_psn
             || self.req.rnr_until.is_some()
@@ -347,14 +348,17 @@ impl Qp {
                 self.req.probe_pending = true;
             }
         } else {
-            let end = self.req.psn;
-            let last = self.newest_probe(self.req.una_psn, end, backend);
-            self.req.passed_over = Some(end).filter(|end| last.next() != *end);
-            if self.gso.on_probe(now, self.req.una_psn, last) {
+            let (oldest, end) = (self.req.una_psn, self.req.psn);
+            let psn = match self.req.prober.repeats_oldest() {
+                true => oldest,
+                false => self.newest_probe(oldest, end, backend),
+            };
+            self.req.passed_over = Some(end).filter(|end| psn.next() != *end);
+            if self.gso.on_probe(now, oldest, psn) {
                 backend.count(Count::GsoFallback);
             }
             self.req.ack_now = true;
-            self.repeat_packet(last, end, backend);
+            self.repeat_packet(psn, end, backend);
         }
     }
 
