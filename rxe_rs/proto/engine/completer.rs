@@ -122,6 +122,7 @@ impl Qp {
         let syndrome = aeth.syndrome();
         let negative = matches!(syndrome, Syndrome::RnrNak { .. } | Syndrome::Nak(_));
         if !self.is_plausible(psn, negative, aeth.msn(), backend) {
+            self.req.msn_rejected = true;
             return backend.count(match negative {
                 true => Count::SuspectNak,
                 false => Count::SuspectAck,
@@ -270,6 +271,7 @@ impl Qp {
         self.req.refill_retries(&self.attrs);
         self.req.on_received(now, self.req.una_psn, &self.attrs);
         self.req.duplicate_responses = 0;
+        self.req.msn_rejected = false;
         self.req.rearm_limit = None;
         self.req.loss_deadline = None;
         self.req.latest_ahead = None;

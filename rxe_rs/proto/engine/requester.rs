@@ -113,6 +113,8 @@ pub(super) struct Requester {
     pub(super) una_msn: Msn,
     /// Resyncs of the peer's MSN.
     pub(super) msn_resyncs: u8,
+    /// An acknowledgement was rejected because of its MSN since the last progress.
+    pub(super) msn_rejected: bool,
     pub(super) drained_reported: bool,
     pub(super) prober: Prober,
 }
@@ -187,6 +189,7 @@ impl Requester {
             retry_used_at: None,
             una_msn: Msn::new(0),
             msn_resyncs: 0,
+            msn_rejected: false,
             drained_reported: false,
             prober: Prober::new(),
         }

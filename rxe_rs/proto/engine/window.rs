@@ -100,11 +100,12 @@ impl CongestionWindow {
     }
 
     /// The acknowledgement timer expired; everything before `max_psn` had been sent. Whatever queue
-    /// the packets are in, retransmitting them all would only make it longer: restarts from the
-    /// minimum window with slow start up to half of the previous one.
-    pub fn on_timeout(&mut self, max_psn: Psn) {
+    /// the packets are in, retransmitting them all would only make it longer: restarts from a
+    /// window of `first` packets, usually the minimum, with slow start up to half of the previous
+    /// one.
+    pub fn on_timeout(&mut self, max_psn: Psn, first: u32) {
         self.threshold = self.limit.wrapping_shr(1).max(Self::MIN);
-        self.limit = Self::MIN;
+        self.limit = self.limit.min(first);
         self.credit = 0;
         self.recover = Some(max_psn);
     }
@@ -151,7 +152,7 @@ mod tests {
     #[test]
     fn restarts_after_a_timeout() {
         let mut w = CongestionWindow::new();
-        w.on_timeout(Psn::new(256));
+        w.on_timeout(Psn::new(256), CongestionWindow::MIN);
         assert_eq!(w.limit(), CongestionWindow::MIN);
         // The loss that the timeout detected is not counted twice.
         w.on_loss(Psn::new(256), CongestionWindow::MIN);

@@ -6,6 +6,7 @@ use crate::engine::attrs::{Progress, State};
 use crate::engine::backend::{Backend, Count, Tx, TxFault};
 use crate::engine::qp::Qp;
 use crate::engine::wc::WcStatus;
+use crate::engine::window::CongestionWindow;
 use crate::engine::wr::{SendBody, SendWqe};
 use crate::ids::Psn;
 use crate::time::Instant;
@@ -474,7 +475,13 @@ impl Qp {
                 backend.count(Count::Timeout);
                 self.same_host.forget();
                 self.req.implied_nak_psn = None;
-                self.req.window.on_timeout(self.req.max_psn);
+                let first = match self.req.msn_rejected {
+                    // Of a peer whose MSN is out of step, an acknowledgement of exactly the newest
+                    // packet sent is accepted. It may have received all of the initial window.
+                    true => CongestionWindow::START,
+                    false => CongestionWindow::MIN,
+                };
+                self.req.window.on_timeout(self.req.max_psn, first);
                 self.retry(now, backend);
             }
         }

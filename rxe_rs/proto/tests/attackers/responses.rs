@@ -151,6 +151,27 @@ fn peers_with_other_msns() {
     }
 }
 
+/// A peer whose MSN starts elsewhere, and a path that loses packets of the very first window. After
+/// a timeout the peer acknowledges more than the packets that a short window would hold.
+#[test]
+#[cfg_attr(miri, ignore = "thousands of packets")]
+fn losses_before_the_first_resync() {
+    for seed in seeds(200) {
+        let link = Link {
+            loss: 0.02,
+            ..Link::PERFECT
+        };
+        let mut pair = Pair::small(Service::Rc, seed, link);
+        pair.rewrite = Some(offset_msn);
+        for id in 0..4 {
+            pair.post(0, wr(SendOp::Write, id, 30_000), 0x4000);
+        }
+        pair.run(100 * SECOND);
+        let done = [0, 1, 2, 3].map(|id| (id, WcStatus::Success));
+        assert_eq!(pair.statuses(0), done, "seed {seed}");
+    }
+}
+
 /// Responses with data at any PSN but the expected one: no memory changes, nothing completes or
 /// fails, and the retransmissions that they cause are bounded.
 #[test]
