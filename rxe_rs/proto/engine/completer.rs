@@ -179,12 +179,17 @@ impl Qp {
                 // The responder has executed all READs before the PSN, so their data is in flight,
                 // or was lost, as the NAK follows it.
                 let acked = self.acknowledge(now, psn, backend);
-                match Missing::parse(bth.resv7) {
+                let missing = match self.attrs.token {
+                    // A QP that keeps nothing gives no meaning to the reserved bits.
+                    0 => Missing::Unknown,
+                    _ => Missing::parse(bth.resv7),
+                };
+                match missing {
                     Missing::Unknown => {
                         self.handle_loss(now, psn, backend);
                     }
                     Missing::All => {
-                        self.req.marks_requests = self.attrs.token != 0;
+                        self.req.marks_requests = true;
                         self.handle_loss(now, psn, backend);
                     }
                     Missing::Packets { count, toggle } => {

@@ -260,6 +260,22 @@ fn peers_with_other_reserved_bits() {
     }
 }
 
+/// A QP without a token gives no meaning to the reserved bits of such a peer, which keeps nothing.
+#[test]
+#[cfg_attr(miri, ignore = "thousands of packets")]
+fn other_reserved_bits_without_a_token() {
+    for bits in [constant_bits as fn(&mut [u8]), changing_bits] {
+        for seed in seeds(20) {
+            let mut pair = pair(seed, LOSSY);
+            pair.qps.iter_mut().for_each(|qp| qp.attrs.token = 0);
+            pair.rewrite = Some(bits);
+            traffic(&mut pair, &format!("seed {seed}"), 100, [true; 2]);
+            let repeats = pair.hosts[0].counts[Count::SelectiveRepeat];
+            assert_eq!(repeats, 0, "seed {seed}");
+        }
+    }
+}
+
 /// The owner has no memory for some packets, or for any, and has lost some that it kept.
 #[test]
 #[cfg_attr(miri, ignore = "thousands of packets")]

@@ -115,7 +115,7 @@ impl Qp {
         toggle: bool,
         backend: &mut impl Backend,
     ) {
-        self.req.marks_requests = self.attrs.token != 0;
+        self.req.marks_requests = true;
         let resume = self.req.repeat.map_or(self.req.psn, |repeat| repeat.resume);
         if !from.is_before(resume) {
             // Its retransmission is already pending.
