@@ -219,16 +219,19 @@ impl Qp {
                     let last = packet.opcode().ends_message();
                     let may_wait = last && !backend.wakes_process();
                     self.resp.delayed_ack.on_request(now, may_wait);
-                } else if let Some((_, Syndrome::Nak(_) | Syndrome::RnrNak { .. })) = self.resp.ack
-                {
-                    // The NAK is obsolete: the expected request has arrived.
-                    self.resp.ack = None;
+                } else {
+                    self.drop_nak();
                 }
                 if self.resp.kept.has_new_gap(self.resp.epsn) {
                     self.ask_for_gap(now, MAX_AHEAD, backend);
                 }
             }
-            Err(RequestFault::Deferred) => return Handled::Deferred,
+            Err(RequestFault::Deferred) => {
+                // It has arrived: a NAK, even if it is delayed, must not request it again.
+                self.resp.nak_state = NakState::None;
+                self.drop_nak();
+                return Handled::Deferred;
+            }
             Err(RequestFault::Gone) => backend.count(Count::ReferenceGone),
             Err(RequestFault::Rnr) => {
                 backend.count(Count::RnrNakSent);
@@ -255,6 +258,14 @@ impl Qp {
             }
         }
         Handled::Done
+    }
+
+    /// Drops the pending NAK, if any: it is obsolete, the expected request has arrived.
+    #[inline]
+    fn drop_nak(&mut self) {
+        if let Some((_, Syndrome::Nak(_) | Syndrome::RnrNak { .. })) = self.resp.ack {
+            self.resp.ack = None;
+        }
     }
 
     /// The mark of a request; `None` if marks are not used.

@@ -7,9 +7,12 @@ use rxe_proto::engine::backend::Count;
 use rxe_proto::engine::wc::WcStatus;
 use rxe_proto::engine::wr::SendOp;
 use rxe_proto::engine::{Service, State};
-use rxe_proto::ids::Mtu;
-use rxe_proto::sim::{seeds, set_addend, set_remote, wr, Link, Pair, RecvBuf, PAGE};
+use rxe_proto::ids::{Mtu, Psn, Qpn};
+use rxe_proto::sim::{seeds, set_addend, set_remote, wr, Link, Pair, RecvBuf, PAGE, REMOTE, RKEY};
+use rxe_proto::wire::opcode::{Opcode, Operation};
 use rxe_proto::wire::packet::Payload;
+use rxe_proto::wire::repr::Headers;
+use rxe_proto::wire::Bth;
 
 const MEMORY: usize = 1 << 20;
 const MESSAGE: u32 = 5000;
@@ -202,4 +205,44 @@ fn raw_frames_are_not_deferred() {
     assert_eq!(host.received.len(), 1);
     assert_eq!(host.received[0].0.wr_id, 7);
     assert_eq!(host.counts[Count::PageFaultDropped], 1);
+}
+
+/// A NAK is delayed because the one before it was spurious: the network reorders packets. The
+/// expected packet arrives meanwhile and causes a page fault. It is not requested again, however
+/// long the page fault takes.
+#[test]
+fn no_nak_for_a_deferred_packet() {
+    let mut pair = Pair::small(Service::Rc, 1, Link::PERFECT);
+    let first = pair.qps[1].rq_psn();
+    let write = |pair: &mut Pair, psn: Psn| {
+        let bth = Bth::new(Opcode::rc(Operation::WriteOnly), Qpn::new(0x12), psn);
+        pair.inject(1, Headers::new(bth).reth(REMOTE, RKEY, 8), &[7; 8]);
+    };
+    // The third packet overtakes the first, which the peer sends again after the NAK.
+    for n in [2, 0, 0] {
+        write(&mut pair, first.wrapping_add(n));
+    }
+    let naks = |pair: &Pair| pair.hosts[1].counts[Count::SequenceNakSent];
+    assert_eq!(naks(&pair), 1);
+    assert_eq!(pair.hosts[1].counts[Count::SpuriousNak], 1);
+    pair.hosts[1]
+        .absent
+        .get_mut()
+        .insert(REMOTE as usize / PAGE);
+    for n in [3, 1] {
+        write(&mut pair, first.wrapping_add(n));
+    }
+    assert_eq!(pair.deferred_packets, 1);
+    for _ in 0..10 {
+        pair.now += 200_000;
+        let (now, host) = (pair.now, &mut pair.hosts[1]);
+        pair.qps[1].handle_timeout(now, host);
+    }
+    assert_eq!(naks(&pair), 1, "the expected packet has arrived");
+    // The page fault ends: the next packet ahead shows what was dropped.
+    while pair.qps[1].rq_psn() != first.wrapping_add(2) {
+        assert!(pair.step());
+    }
+    write(&mut pair, first.wrapping_add(3));
+    assert_eq!(naks(&pair), 2);
 }
