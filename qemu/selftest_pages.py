@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tests of ktests/vm/lib/page.py, which finds the code blocks of docs/*.md for docs.test; and that each page says what is done with each block."""
+"""Tests of ktests/vm/lib/page.py, which finds the code blocks of the documentation for docs.test; and that each page says what is done with
+each block."""
 import re
 import subprocess
 import sys
@@ -12,7 +13,7 @@ LIB = CLONE / "ktests/vm/lib"
 sys.path.insert(0, str(LIB))
 import page  # noqa: E402
 
-PAGES = sorted((CLONE / "docs").glob("*.md"))
+PAGES = [CLONE / "README.md", CLONE / "tools/README.md", *sorted((CLONE / "docs").glob("*.md")), CLONE / "docs/rxe_rs.rst"]
 SAMPLE = """# Title
 
 <!-- run: a b -->
@@ -76,6 +77,44 @@ class Blocks(unittest.TestCase):
         self.refused("<!-- run: a -->\n\n    block\n\nText\n\n    block\n", "line 7: nothing says")
 
 
+class RestructuredText(unittest.TestCase):
+    SAMPLE = """Title
+=====
+
+Text::no block.
+
+.. run: a
+
+This is code::
+
+  first
+    indented
+
+  behind an empty line
+
+``a``
+    A definition, and no block.
+
+.. not run: because
+
+And this, too::
+
+
+    nothing
+"""
+
+    def test_found(self):
+        found = [(block.kind, block.words, block.line, block.lines) for block in page.blocks(page.from_rst(self.SAMPLE))]
+        self.assertEqual(found, [("run", "a", 10, ["first", "  indented", "", "behind an empty line"]), ("not run", "because", 23, ["nothing"])])
+
+    def test_malformed(self):
+        for text, why in (("Text::\n\n  block\n", "line 3: nothing says"), (".. run: a\n\nText\n", "at the end"),
+                          (".. run: a\n\n.. run: a\n\nText::\n\n  block\n", "line 3: .*belongs to no block"),
+                          (".. run: a\n\nText::\n\n  block\n\nText::\n\n  block\n", "line 9: nothing says")):
+            with self.subTest(text), self.assertRaisesRegex(page.Malformed, why):
+                page.blocks(page.from_rst(text))
+
+
 class Printed(unittest.TestCase):
     OUT = "one   two three\nfour (5) six\nseven\n"
 
@@ -100,13 +139,22 @@ class Pages(unittest.TestCase):
     def test_each_block(self):
         for path in PAGES:
             with self.subTest(path.name):
-                page.blocks(path.read_text())
+                page.blocks(page.read(path))
 
     def test_each_page_is_run(self):
         """docs.test runs each page that has blocks to run, and no other."""
-        called = set(re.findall(r"\bpage ([a-z][a-z-]*)(?:; \}|$)", (CLONE / "ktests/vm/docs.test").read_text(), re.M))
-        self.assertEqual(called, {path.stem for path in PAGES if page.calls(path.read_text())})
+        called = re.findall(r"\bpage (\S+\.(?:md|rst))(?:; \}|$)", (CLONE / "ktests/vm/docs.test").read_text(), re.M)
+        self.assertEqual(sorted(called), sorted(str(path.relative_to(CLONE)) for path in PAGES if page.calls(page.read(path))))
         self.assertGreaterEqual(len(called), 3)
+
+    def test_segments_compile(self):
+        """The calls that README.md shows for segments."""
+        (block,) = [block for block in page.blocks(page.read(CLONE / "README.md")) if "rxe_rs_mr_add(" in block.lines[0]]
+        code = ["#include <infiniband/verbs.h>", "#include <rxe_rs_verbs.h>", "int f(struct ibv_mr *mr, void *addr, size_t length, uint64_t iova) {",
+                "struct rxe_rs_mr_state state; int ret;", *block.lines, "return ret; }"]
+        done = subprocess.run(["gcc", "-Wall", "-Werror", "-fsyntax-only", f"-I{CLONE}/tools/librxe_rs/include", f"-I{CLONE}/uapi", "-x", "c", "-"],
+                              input="\n".join(code), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.assertEqual((done.returncode, done.stdout), (0, ""))
 
     def test_links(self):
         """Links between pages lead to a file, and to a heading of it."""

@@ -144,7 +144,7 @@ class Prepare(Sessions):
     def test_tools(self):
         """A machine gets the programs of its architecture, and none if they have not been built."""
         clone = self.folder / "clone"
-        for name in ("ktests", "docs"):
+        for name in ("ktests", "docs", "README.md", "tools"):
             (clone / name).parent.mkdir(exist_ok=True)
             (clone / name).symlink_to(session.CLONE / name)
         for folder in ("tools", "tools-arm64"):

@@ -49,7 +49,10 @@ class Session:
         self.results.mkdir(parents=True)
         shutil.copytree(QEMU / "guest", self.share / "guest")
         shutil.copytree(CLONE / "ktests/vm", self.share / "tests")
-        shutil.copytree(CLONE / "docs", self.share / "docs")
+        shutil.copytree(CLONE / "docs", self.share / "pages/docs")
+        for page in ("README.md", "tools/README.md"):
+            (self.share / "pages" / page).parent.mkdir(exist_ok=True)
+            shutil.copy(CLONE / page, self.share / "pages" / page)
         shutil.copy(CLONE / "ktests/fuzz/corpus.calls", self.share / "fuzz.calls")
         tools = tools_for(self.boot)
         for program in ("rxectl", "mutate", "rxe_fuzz", "objects"):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""The code blocks of a page of docs/, and how they are run in two machines.
+"""The code blocks of a page of the documentation, and how they are run in two machines.
 
 page.py FILE             prints a call of a shell function of docs.test for each block: run_block, serve_block, prints_block
 page.py --printed FILE   checks that FILE has the lines of standard input, in this order
@@ -12,13 +12,16 @@ A comment in the lines above a block says what is done with it:
     <!-- prints -->          lines that the block before it prints; … stands for any characters, and spaces for any white space
     <!-- not run: why -->    it is not run
 
-A block is indented by four spaces or between fences.
+A block is indented by four spaces or between fences. In reStructuredText (a FILE *.rst) a paragraph that ends with `::` precedes it, and above
+that paragraph is the comment, `.. run: a`.
 """
 import re
 import shlex
 import sys
 
-MARK = re.compile(r"<!--\s*(run|serve|prints|not run)\b:?\s*(.*?)\s*-->$")
+KINDS = "run|serve|prints|not run"
+MARK = re.compile(rf"<!--\s*({KINDS})\b:?\s*(.*?)\s*-->$")
+RST_MARK = re.compile(rf"\.\.\s+({KINDS})\b:?\s*(.*?)\s*$")
 
 
 class Malformed(Exception):
@@ -73,11 +76,42 @@ def blocks(text):
     return found
 
 
+def from_rst(text):
+    """A page in reStructuredText as one in Markdown, with the same lines: without the colons and the indentation of blocks, and each mark
+    directly above its block."""
+    lines, mark, block = text.splitlines(), None, False
+    for at, line in enumerate(lines):
+        if block and (not line.strip() or line.startswith(" ")):
+            if line.strip():
+                indentation = indentation or len(line) - len(line.lstrip())
+                lines[at] = "    " + line[indentation:]
+            elif mark:
+                lines[at], mark = mark, None
+            continue
+        block = False
+        if match := RST_MARK.match(line):
+            if mark:
+                raise Malformed(f"line {at + 1}: the comment above it belongs to no block")
+            mark, lines[at] = f"<!-- {match[1]}: {match[2]} -->", ""
+        elif line.endswith("::") and not line.startswith(".."):
+            block, indentation, lines[at] = True, 0, line[:-1]
+        else:
+            # What is indented there is no code.
+            lines[at] = line.lstrip()
+    return "\n".join([*lines, *([mark] if mark else [])]) + "\n"
+
+
 def check(block):
     """Raises Malformed unless the words of the mark are correct."""
     forms = {"run": r"[ab]( [ab])?", "serve": r"[ab] (cm|[0-9]+)", "prints": "", "not run": r"\S.*"}
     if not re.fullmatch(forms[block.kind], block.words):
         raise Malformed(f"line {block.line}: the words {block.words!r} of the comment {block.kind!r} are not understood")
+
+
+def read(path):
+    """The text of a page, in Markdown."""
+    with open(path, encoding="utf-8") as file:
+        return from_rst(file.read()) if str(path).endswith(".rst") else file.read()
 
 
 def calls(text):
@@ -105,8 +139,7 @@ def main(arguments):
         with open(arguments[1], encoding="utf-8", errors="replace") as file:
             line = missing(sys.stdin.read().splitlines(), file.read())
         return f"not printed: {line}" if line else 0
-    with open(arguments[0], encoding="utf-8") as file:
-        print("\n".join(calls(file.read())))
+    print("\n".join(calls(read(arguments[0]))))
     return 0
 
 
