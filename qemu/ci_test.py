@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """Tests rxe-ci with the machines that ci-machine.py made. Needs QEMU, so it runs inside the toolchain root. KERNEL: the series of the kernel.
 
-Ci        commands in one machine and in two, statuses, a kernel panic, the time to the first command, a host without a network and a user
-          other than root: a step of `make test`
+Ci        commands in one machine and in two, those of the workflow, statuses, a kernel panic, the time to the first command, a host without
+          a network and a user other than root: a step of `make test`
 Uml       the same in User Mode Linux, where they take less time, and some more: a step of `make test-suites`
 Crates    the tests of Rust crates that build-crates.py has built, and of two of their examples: a step of `make test-suites`
 """
@@ -21,6 +21,7 @@ CLONE = HERE.parent
 sys.path.insert(0, str(HERE))
 import image  # noqa: E402
 import machine  # noqa: E402
+import workflow  # noqa: E402
 
 PROGRAM = CLONE / "out/tools/rxe-ci"
 # Emulated machines beside another job need more time.
@@ -174,6 +175,24 @@ class Ci(Machines):
                                             "status 125", "killed"], err)
         self.assertEqual(status, 0)
         self.assertEqual(err.splitlines()[0], "error")
+
+    def test_workflow(self):
+        """The last steps of docs/rxe-ci-workflow.yml as they are, by the shell that the service calls, with tests of a project."""
+        folder = Path(self.enterContext(tempfile.TemporaryDirectory(dir=self.folder)))
+        (folder / "tests").mkdir()
+        (folder / "tests/run").write_text("#!/bin/sh\nibv_devices | grep -o rxe0\nexit 7\n")
+        (folder / "tests/run").chmod(0o755)
+        path = f"{PROGRAM.parent}:{os.environ['PATH']}"
+        steps = workflow.commands()
+        for name, wanted, printed in (("Show the device", 0, "PORT_ACTIVE"), ("Test in one machine", 7, "rxe0\n"), ("Test between two machines", 0, "")):
+            with self.subTest(name):
+                done = subprocess.run(["bash", "-e", "-c", steps.pop(name)], cwd=folder, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                      stderr=subprocess.PIPE, timeout=BOOT_SECONDS + COMMAND_SECONDS,
+                                      env={**os.environ, "PATH": path, "HOME": str(folder), "RXE_CI_MACHINE": str(self.machine)})
+                self.assertEqual(done.returncode, wanted, done.stderr)
+                self.assertIn(printed, done.stdout)
+        # selftest_workflow.py runs the others.
+        self.assertEqual([text for text in steps.values() if "rxe-ci run" in text], [])
 
     def test_each_machine(self):
         status, out, err = self.run_ci(["--nodes", "2", "--each"], "sh", "-c", "echo $RXE_CI_IPV4; [ $RXE_CI_NODE = 1 ] || kill -SEGV $$")
