@@ -204,6 +204,10 @@ class Packages(Faked):
         next(folder.glob("rxe-rs-tools_*")).unlink()
         self.dies("has no package rxe-rs-tools;", what=folder, call=lambda where: packages.check(where, RELEASE))
 
+    def test_release(self):
+        self.dies("has no package rxe-rs-modules-", "FLAVOUR=arm64", what=self.folder, call=packages.release_in)
+        self.assertEqual(packages.release_in(self.all_packages()), RELEASE)
+
     def test_newer(self):
         folder, out = self.all_packages(), self.folder / "newer"
         out.mkdir()
@@ -232,14 +236,14 @@ class Packages(Faked):
         self.assertEqual(packages.others(RELEASE), {"OTHER_RELEASE": "7.3.999+deb13-amd64", "OTHER_FLAVOUR": "7.3.4+deb13-cloud-amd64"})
         self.assertEqual(packages.others("7.2.12+deb13-cloud-amd64")["OTHER_FLAVOUR"], "7.2.12+deb13-amd64")
 
-    def lint(self, script):
+    def lint(self, script, label=""):
         folder, root = self.all_packages(), self.folder / "lintian"
         root.mkdir()
         (self.bin / "chroot").write_text(f"#!/bin/sh\nfor last; do :; done\n{script}\n")
         (self.bin / "chroot").chmod(0o755)
         verdicts = install.Verdicts()
         with mock.patch.object(packages, "lintian", lambda: root), contextlib.redirect_stdout(io.StringIO()) as said:
-            packages.lint(folder, RELEASE, self.folder, verdicts)
+            packages.lint(folder, RELEASE, self.folder, verdicts, label)
         return (verdicts.passed, verdicts.failed), said.getvalue()
 
     def test_lintian_finds_nothing(self):
@@ -251,6 +255,13 @@ class Packages(Faked):
         counts, said = self.lint('case $last in *tools*) echo "E: rxe-rs-tools: bad-thing"; exit 2 ;; *) echo "W: x: doubtful" ;; esac')
         self.assertEqual(counts, (4, 1))
         self.assertIn("#   E: rxe-rs-tools: bad-thing", said)
+
+    def test_lintian_of_another_architecture(self):
+        counts, said = self.lint('case $last in *tools*) echo "E: rxe-rs-tools: bad-thing"; exit 2 ;; esac', "foreign.")
+        self.assertEqual(counts, (4, 1))
+        self.assertIn("ok 1 lintian.foreign.rxe-rs-modules\n", said)
+        self.assertIn("not ok 3 lintian.foreign.rxe-rs-tools\n#   E: rxe-rs-tools: bad-thing", said)
+        self.assertIn("==== foreign.rxe-rs-tools\n", (self.folder / "lintian.log").read_text())
 
     def test_lintian_does_not_run(self):
         self.assertEqual(self.lint('echo "cannot load"; exit 1')[0], (0, 5))

@@ -289,7 +289,7 @@ other_suites() (
 )
 
 # The packages, on a machine with a disk; and what DKMS builds, which is loaded on the kernels that are prepared here.
-installed_on_disk() { step vm-install "$here/install/run" --kernel "$main"; }
+installed_on_disk() { step vm-install "$here/install/run" --kernel "$main" ${foreign:+--foreign "$foreign"}; }
 installed_by_dkms() {
 	step dkms "$here/install/dkms"
 	step vm-dkms-upgrade "$here/install/run" --kernel "$main" --upgrade "$clone/out/dkms" --out "$clone/out/install-dkms"
@@ -395,6 +395,16 @@ docs)
 install)
 	step tools "$here/build-tools.sh"
 	step packages env KERNEL="$main" "$here/build-deb.sh"
+	# Those for arm64, which lintian checks as well.
+	case $main in
+	*-*) foreign='' ;;
+	*)
+		foreign=$clone/out/deb-arm64
+		step "module-$main-arm64" "$here/build-module.sh" -k "$main-arm64"
+		step tools-arm64 "$here/build-tools.sh" -a arm64
+		step packages-arm64 env KERNEL="$main-arm64" "$here/build-deb.sh" -o "$foreign"
+		;;
+	esac
 	together installed_by_dkms installed_on_disk
 	;;
 security)

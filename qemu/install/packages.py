@@ -28,6 +28,14 @@ def find(folder, name):
     return max(folder.glob(f"{name}_*.deb"), key=lambda path: path.stat().st_mtime, default=None)
 
 
+def release_in(folder):
+    """The release of the kernel that the newest package of a module in a folder is for. Exits if there is none."""
+    deb = find(folder, PREFIX + "*")
+    if not deb:
+        kernel.die(f"{folder} has no package {PREFIX}…; build the packages: make deb FLAVOUR=arm64")
+    return deb.name.split("_")[0].removeprefix(PREFIX)
+
+
 def check(folder, release):
     """Exits if a package is missing."""
     missing = [name for name in names(release) if not find(folder, name)]
@@ -136,8 +144,8 @@ def lintian():
     return folder
 
 
-def lint(folder, release, out, verdicts):
-    """Adds a verdict for each package: lintian must not report an error."""
+def lint(folder, release, out, verdicts, label=""):
+    """Adds a verdict for each package: lintian must not report an error. `label`: what its name begins with."""
     root = lintian()
     place = root / "tmp/packages"
     for name in names(release):
@@ -148,9 +156,9 @@ def lint(folder, release, out, verdicts):
                                f"/tmp/packages/{Path(deb).name}"],
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         with open(out / "lintian.log", "a") as log:
-            log.write(f"==== {name}\n{done.stdout}")
+            log.write(f"==== {label}{name}\n{done.stdout}")
         errors = [line for line in done.stdout.splitlines() if line.startswith("E:")]
         # Its status is 2 if there are errors, and 1 if it could not run.
-        verdicts.add(done.returncode == 0 and not errors, f"lintian.{name.removesuffix('-' + release)}",
+        verdicts.add(done.returncode == 0 and not errors, f"lintian.{label}{name.removesuffix('-' + release)}",
                      errors or done.stdout.splitlines()[-5:])
     shutil.rmtree(place)
