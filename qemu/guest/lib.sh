@@ -167,6 +167,22 @@ no_links_here() {
 	done
 }
 
+# firewall NODE: a firewall at the node that drops what no rule accepts. no_firewalls: removes all rules of nftables at both nodes, and the
+# modules that they have loaded: connection tracking must not stay, because some tests load it in a certain order.
+firewall() { on "$1" nft -f /share/tests/lib/firewall.nft; }
+no_firewalls() {
+	local n
+	for n in a b; do on $n nft flush ruleset; done
+	for n in a b; do call $n no_firewall_modules_here || return; done
+}
+no_firewall_modules_here() {
+	local m
+	for m in nft_ct nf_conntrack; do
+		# The rules are freed a little later.
+		! grep -q "^$m " /proc/modules || soon modprobe -r "$m" || return
+	done
+}
+
 # gid NODE 4|6: prints the index of the node's GID of that address family. gids NODE [DEVICE] prints all GIDs.
 gid() {
 	local want i
