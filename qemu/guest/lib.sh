@@ -177,7 +177,7 @@ no_firewalls() {
 }
 no_firewall_modules_here() {
 	local m
-	for m in nft_ct nf_conntrack; do
+	for m in nft_queue nfnetlink_queue nft_ct nf_conntrack; do
 		# The rules are freed a little later.
 		! grep -q "^$m " /proc/modules || soon modprobe -r "$m" || return
 	done
