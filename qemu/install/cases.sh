@@ -9,7 +9,8 @@
 # end                  the machine restarts, or is switched off after the last boot
 #
 # Beside this script are `env` (settings of the host), `packages` (those under test), `newer` (the same with a newer version), `other` (the
-# module for kernels that the machine does not have), `enrolled` and `foreign` (the module signed with a key that the firmware has, or not). The folder keeps what a test leaves for later ones, and is no part of the system disk.
+# module for kernels that the machine does not have), `enrolled` and `foreign` (the module signed with a key that the firmware has, or not).
+# The folder keeps what a test leaves for later ones, and is no part of the system disk.
 # Tests run in the given order, and may need what earlier ones have left.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd -P)
@@ -25,10 +26,11 @@ unit=rxe@$NIC.service
 # after: with the module of DKMS, before and after an upgrade of the kernel.
 first="starts_as_installed refuses_another_release refuses_another_flavour recovers_from_half_an_installation recovers_from_a_killed_dpkg
 	says_that_there_is_no_module installs link_of_the_unit"
-second="boots_with_failing_links link_after_the_boot settings_after_the_boot rping_to_own_address failing_link_says_why failed_upgrades"
+second="boots_with_failing_links link_after_the_boot settings_after_the_boot rping_to_own_address ecn_is_off failing_link_says_why
+	failed_upgrades"
 third="link_after_the_failed_upgrades recovers_from_the_failed_upgrades upgrade_keeps_links upgrade_takes_effect"
 fourth="newer_module_after_the_boot in_place_of_rdma_rxe requires_a_signature purge_leaves_no_file full_disk"
-fifth="boots_after_the_full_disk installs_after_the_full_disk purge_again_leaves_no_file"
+fifth="boots_after_the_full_disk installs_after_the_full_disk ecn_is_on purge_again_leaves_no_file"
 secure="secure_boot_is_on unsigned_module_is_refused foreign_key_is_refused signed_module_loads"
 before="runs_the_old_kernel link_of_dkms"
 after="runs_the_new_kernel link_of_dkms_again"
@@ -203,7 +205,7 @@ case_link_after_the_boot() {
 }
 
 case_settings_after_the_boot() {
-	# The kernel does not show the parameters of modules in Rust; this one changes the type of links.
+	# The kernel does not show the parameters of modules in Rust; this one changes the type of links. case_ecn_is_off is about the other one.
 	refused rdma link add probe0 type rxe_rs netdev "$OTHER_NIC"
 	rdma link add probe0 type rxe netdev "$OTHER_NIC"
 	rdma link del probe0
@@ -227,6 +229,40 @@ rping_both() {
 }
 
 case_rping_to_own_address() { rping_both 20; }
+
+packets_of() { nft list counter inet roce "$1" | sed -n 's/.*packets \([0-9]*\) .*/\1/p'; }
+
+# count_marked: counts the RoCE packets of a connection in `sent`, and those of them that are ECN-capable in `marked`.
+count_marked() {
+	nft -f - <<-END
+		table inet roce {
+			counter sent {
+			}
+			counter marked {
+			}
+			chain input {
+				type filter hook input priority filter;
+				udp dport 4791 counter name sent
+				udp dport 4791 ip ecn ect0 counter name marked
+			}
+		}
+	END
+	rping_both 20
+	sent=$(packets_of sent) marked=$(packets_of marked)
+	nft delete table inet roce
+	echo "$marked of $sent packets are ECN-capable"
+	[ "$sent" -gt 40 ] || fail "the packets were not counted"
+}
+
+# The parameter `ecn` in /etc/modprobe.d, and its default.
+case_ecn_is_off() {
+	count_marked
+	is "$marked" 0 "ECN-capable packets"
+}
+case_ecn_is_on() {
+	count_marked
+	[ "$marked" -gt 40 ] || fail "packets are not ECN-capable"
+}
 
 case_failing_link_says_why() {
 	said=$(systemctl status --no-pager "rxe@$OTHER_NIC.service" || true)
