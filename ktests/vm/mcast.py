@@ -342,28 +342,31 @@ def test_joined_again(_names):
     member.expect_message(b"again", sender)
 
 
-def vlan_address(node, family):
+def upper_address(node, family):
     return f"10.80.0.{host.NODES[node]}" if family == 4 else f"fd80::{host.NODES[node]}"
 
 
+VLAN, MACVLAN = ("vlan", "id", "5"), ("macvlan", "mode", "bridge")
+
+
 @contextlib.contextmanager
-def vlan(node):
-    """A VLAN device above the network device of a node, with addresses, until the end or the call of the function that it passes."""
+def upper(node, kind):
+    """A network device above that of a node, with addresses, until the end or the call of the function that it passes."""
     def ip(*words):
         subprocess.run(["ip", "-n", node, *words], check=True)
 
     def remove():
-        ip("link", "del", "vlan5")
+        ip("link", "del", "above")
         there.clear()
 
-    ip("link", "add", "link", host.netdev(node), "name", "vlan5", "type", "vlan", "id", "5")
-    there = ["vlan5"]
+    ip("link", "add", "link", host.netdev(node), "name", "above", "type", *kind)
+    there = ["above"]
     try:
-        ip("link", "set", "vlan5", "up")
-        ip("addr", "add", f"{vlan_address(node, 4)}/24", "dev", "vlan5")
-        ip("addr", "add", f"{vlan_address(node, 6)}/64", "dev", "vlan5", "nodad")
+        ip("link", "set", "above", "up")
+        ip("addr", "add", f"{upper_address(node, 4)}/24", "dev", "above")
+        ip("addr", "add", f"{upper_address(node, 6)}/64", "dev", "above", "nodad")
         for family in (4, 6):
-            host.gid_index(host.device(node), vlan_address(node, family))
+            host.gid_index(host.device(node), upper_address(node, family))
         yield remove
     finally:
         if there:
@@ -375,25 +378,44 @@ def test_address_above_the_link(_names):
     """Messages to a group that arrive on a VLAN device above that of the link are received, whether the VLAN device got its addresses before
     the queue pair was attached or after it. Its end does not wait for the queue pair."""
     need_lists()
-    with vlan("a"):
+    with upper("a", VLAN):
         for family in (4, 6):
             address = group_of(family)
-            sender = Endpoint(Node(host.device("a"), host.gid_index(host.device("a"), vlan_address("a", family))))
+            sender = Endpoint(Node(host.device("a"), host.gid_index(host.device("a"), upper_address("a", family))))
             to_group = sender.node.path(gid_of(address))
-            with vlan("b") as remove:
+            with upper("b", VLAN) as remove:
                 before = Endpoint(Node(host.device("b"), 0))
                 attach(before.qp, gid_of(address))
-                assert is_member(address, "vlan5") and is_member(address), f"{address} was not joined"
+                assert is_member(address, "above") and is_member(address), f"{address} was not joined"
                 sender.send(to_group, b"before")
                 before.expect_message(b"before", sender)
                 remove()
             assert is_member(address)
-            with vlan("b"):
-                soon(lambda: is_member(address, "vlan5"))
+            with upper("b", VLAN):
+                soon(lambda: is_member(address, "above"))
                 sender.send(to_group, b"after")
                 before.expect_message(b"after", sender)
                 detach(before.qp, gid_of(address))
-                assert not is_member(address, "vlan5") and not is_member(address), f"{address} was not left"
+                assert not is_member(address, "above") and not is_member(address), f"{address} was not left"
+
+
+@case(driver="rxe_rs", reason="rdma_rxe does not join groups", timeout=60)
+def test_one_copy_beside_a_macvlan(_names):
+    """A MACVLAN device gets a copy of each multicast frame that the network device below it gets, and both are members. A queue pair receives
+    the message once; so it does what is sent from the address of the MACVLAN device, which is looped back there."""
+    need_lists()
+    if subprocess.run(["modprobe", "-qn", "macvlan"], check=False).returncode and not host.is_uml():
+        skip("this kernel has no MACVLAN")
+    for family in (4, 6):
+        a, b, group = setup(family)
+        with upper("b", MACVLAN):
+            member = Endpoint(b)
+            attach(member.qp, group)
+            assert is_member(group_of(family), "above") and is_member(group_of(family))
+            for sender in (Endpoint(a), Endpoint(Node(b.name, host.gid_index(b.name, upper_address("b", family))))):
+                sender.send(sender.node.path(group), b"once")
+                member.expect_message(b"once", sender)
+                member.expect_nothing(1)
 
 
 def test_delete_link_with_members(_names):

@@ -158,6 +158,8 @@ u16 rxe_rs_rx_vlan(const struct net_device *dev, u32 ifindex);
 u32 rxe_rs_rx_frags(const struct sk_buff *skb, u32 offset, u32 len, struct rxe_rs_rx_frag *out);
 bool rxe_rs_dev_same_net(const struct net_device *dev, const struct net_device *other);
 bool rxe_rs_dev_is_above(const struct net_device *dev, struct net_device *base);
+bool rxe_rs_skb_is_copy(const struct sk_buff *skb, const struct net_device *dev,
+			struct net_device *base);
 u32 rxe_rs_skb_hold(struct sk_buff *skb);
 void rxe_rs_skb_consume(struct sk_buff *skb);
 void rxe_rs_skb_drop(struct sk_buff *skb);

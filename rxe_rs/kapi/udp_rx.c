@@ -662,6 +662,41 @@ bool rxe_rs_dev_is_above(const struct net_device *dev, struct net_device *base)
 	       netdev_has_upper_dev_all_rcu(base, (struct net_device *)dev);
 }
 
+/* Returns 1 if a network device has a MAC address. */
+static int rxe_rs_has_mac(struct net_device *dev, struct netdev_nested_priv *priv)
+{
+	return ether_addr_equal(dev->dev_addr, priv->data);
+}
+
+/**
+ * rxe_rs_skb_is_copy() - check whether the network device below has received the same frame
+ * @skb: received buffer
+ * @dev: network device that received it, above @base
+ * @base: network device
+ *
+ * MACVLAN and IPVLAN devices get copies of the multicast frames that the device below them
+ * receives, which keeps them. What one of these devices sends reaches the others directly, and the
+ * device below does not get it.
+ *
+ * Context: Any context, in an RCU read-side critical section.
+ * Return: true if @base has received the frame.
+ */
+bool rxe_rs_skb_is_copy(const struct sk_buff *skb, const struct net_device *dev,
+			struct net_device *base)
+{
+	const struct rtnl_link_ops *ops = dev->rtnl_link_ops;
+	struct netdev_nested_priv priv;
+
+	if (skb->pkt_type != PACKET_MULTICAST || dev->type != ARPHRD_ETHER ||
+	    !skb_mac_header_was_set(skb) || skb_mac_header_len(skb) < ETH_HLEN ||
+	    dev_get_iflink(dev) != READ_ONCE(base->ifindex))
+		return false;
+	if (!netif_is_macvlan(dev) && !(ops && !strcmp(ops->kind, "ipvlan")))
+		return false;
+	priv.data = eth_hdr(skb)->h_source;
+	return !netdev_walk_all_upper_dev_rcu(base, rxe_rs_has_mac, &priv);
+}
+
 /**
  * rxe_rs_skb_hold() - take a reference to a received buffer, which is kept for a while
  * @skb: buffer, which nobody else has a reference to that was not taken here

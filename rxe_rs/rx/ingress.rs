@@ -147,12 +147,12 @@ impl<T: Send + Sync + 'static> ByNamespace<T> {
 impl DeviceCtx {
     /// Returns true if a packet for this device may arrive the way `segment` did: on its network
     /// device, over loopback, or on a network device above its own, whose addresses are GIDs of
-    /// this device as well.
+    /// this device as well. A copy of what arrives on its network device is not for it.
     #[inline]
     pub(crate) fn is_ingress(&self, segment: &RxSegment<'_>, rcu: &rcu::Guard) -> bool {
         segment.netdev() == self.netdev.id()
             || segment.is_loopback_of(&self.netdev)
-            || segment.is_above(&self.netdev, rcu)
+            || (segment.is_above(&self.netdev, rcu) && !segment.is_copy_for(&self.netdev, rcu))
             || self.is_ingress_of_vrf(segment, rcu)
     }
 

@@ -465,6 +465,14 @@ impl<'a> RxSegment<'a> {
         unsafe { bindings::rxe_rs_dev_is_above(self.skb.rx.dev, base.as_ptr()) }
     }
 
+    /// Returns true if `base`, which the receiving network device is above, has received the same
+    /// frame: a multicast one on a MACVLAN or IPVLAN device, from outside of the host.
+    pub fn is_copy_for(&self, base: &NetDev, _rcu: &rcu::Guard) -> bool {
+        let (skb, dev) = (self.skb.skb.as_ptr(), self.skb.rx.dev);
+        // SAFETY: As in `is_above`; the buffer is ours.
+        unsafe { bindings::rxe_rs_skb_is_copy(skb, dev, base.as_ptr()) }
+    }
+
     /// Returns the identity and the index of the network device of the VRF that it was received in,
     /// if it was in one: the receiving device is a port of that.
     #[inline]
