@@ -16,6 +16,7 @@
 mod clock;
 pub mod fuzz;
 mod host;
+mod in_flight;
 pub mod mutate;
 mod queue;
 mod sink;
@@ -405,11 +406,6 @@ impl Pair {
         self.hosts[side].buffers.push(0);
     }
 
-    /// The packets in flight.
-    pub fn packets_in_flight(&self) -> impl Iterator<Item = &[u8]> {
-        self.wire.values().map(|packet| &packet.bytes[..])
-    }
-
     /// Runs one transmission round of a side.
     pub fn transmit(&mut self, side: usize) {
         loop {
@@ -463,21 +459,6 @@ impl Pair {
             self.send(1 - side, packet, tag, merged);
         }
         progress
-    }
-
-    /// Drops all packets in flight.
-    pub fn drop_in_flight(&mut self) {
-        self.wire.clear();
-    }
-
-    /// Drops the packets in flight that `lost` chooses; returns how many.
-    pub fn drop_chosen(&mut self, lost: impl Fn(&Packet<'_>) -> bool) -> usize {
-        let before = self.wire.len();
-        self.wire.retain(|_, in_flight| {
-            let bytes = &in_flight.bytes;
-            !Packet::parse(bytes, bytes.len()).is_ok_and(|packet| lost(&packet))
-        });
-        before - self.wire.len()
     }
 
     /// Injects a forged packet.

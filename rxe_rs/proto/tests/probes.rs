@@ -31,33 +31,12 @@ fn warm_pair(token: u8) -> Pair {
     pair
 }
 
-/// Sends requests of side 0 and has side 1 execute them, without responses.
-fn execute(pair: &mut Pair) {
-    pair.transmit(0);
-    let end = pair.qps[0].sq_psn();
-    while pair.qps[1].rq_psn() != end {
-        assert!(pair.step());
-    }
-}
-
 /// Sends requests of side 0, the first of which side 1 refuses: it has no receive.
 fn execute_refused(pair: &mut Pair) {
     pair.transmit(0);
-    while pair.packets_in_flight().next().is_some() {
+    while pair.hosts[1].counts[Count::RnrNakSent] == 0 {
         assert!(pair.step());
-        if pair.hosts[1].counts[Count::RnrNakSent] > 0 {
-            break;
-        }
     }
-}
-
-/// Lengths of the READ requests in flight.
-fn read_lengths(pair: &Pair) -> Vec<u32> {
-    pair.packets_in_flight()
-        .filter_map(|udp| Packet::parse(udp, udp.len()).ok())
-        .filter(|packet| packet.opcode().operation() == Operation::ReadRequest)
-        .filter_map(|packet| packet.reth().map(|reth| reth.dma_len()))
-        .collect()
 }
 
 /// A WRITE and READs behind it are not acknowledged for so long that the requester probes, because
@@ -73,7 +52,7 @@ fn probe_behind_a_write_requests_no_long_response() {
         for id in 0..reads {
             pair.post(0, wr(SendOp::Read, 3 + id, LONG), DATA);
         }
-        execute(&mut pair);
+        pair.execute();
         let sent_before = pair.packets_sent;
         // Both probes.
         for _ in 0..2 {
@@ -83,7 +62,7 @@ fn probe_behind_a_write_requests_no_long_response() {
             pair.qps[0].handle_timeout(now, host);
             pair.transmit(0);
         }
-        assert_eq!(read_lengths(&pair), [], "{case}");
+        assert_eq!(pair.read_lengths(), [], "{case}");
         assert_eq!(pair.packets_sent, sent_before + 2, "{case}");
         let acks = pair.packets_in_flight().filter(|udp| {
             let packet = Packet::parse(udp, udp.len()).unwrap();
@@ -134,7 +113,7 @@ fn repeat_in_front_of_a_long_read() {
         }
         pair.run(60 * MS);
         pair.post(0, wr(SendOp::Read, 6, 64 * MTU), DATA);
-        execute(&mut pair);
+        pair.execute();
         let psn = pair.qps[0].sq_psn();
         pair.transmit(1);
         pair.drop_chosen(|packet| packet.bth().psn.delta(psn) == -9);
@@ -146,14 +125,14 @@ fn repeat_in_front_of_a_long_read() {
         let is_lost = |packet: &Packet<'_>| packet.bth().psn == psn;
         pair.transmit(0);
         assert_eq!(pair.drop_chosen(is_lost), 1);
-        assert_eq!(read_lengths(&pair), [LONG]);
+        assert_eq!(pair.read_lengths(), [LONG]);
         let mut lost = u32::from(!lost_again);
         let (mut at, mut requested) = (pair.now, Vec::new());
         while pair.hosts[0].sent.len() < 8 {
             pair.transmit(0);
             if pair.now != at {
                 at = pair.now;
-                requested.extend(read_lengths(&pair));
+                requested.extend(pair.read_lengths());
             }
             if lost == 0 && pair.drop_chosen(is_lost) > 0 {
                 lost = 1;

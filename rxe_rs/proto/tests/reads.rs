@@ -46,24 +46,6 @@ fn assert_read(pair: &Pair, seed: u64) {
     assert_eq!(timeouts, 0, "seed {seed}");
 }
 
-/// Sends requests of side 0 and has side 1 execute them, without responses.
-fn execute(pair: &mut Pair) {
-    pair.transmit(0);
-    let end = pair.qps[0].sq_psn();
-    while pair.qps[1].rq_psn() != end {
-        assert!(pair.step());
-    }
-}
-
-/// Lengths of the READ requests in flight.
-fn read_lengths(pair: &Pair) -> Vec<u32> {
-    pair.packets_in_flight()
-        .filter_map(|udp| Packet::parse(udp, udp.len()).ok())
-        .filter(|packet| packet.opcode().operation() == Operation::ReadRequest)
-        .filter_map(|packet| packet.reth().map(|reth| reth.dma_len()))
-        .collect()
-}
-
 /// A request is lost. A probe must not request one packet of it: the peer would execute that
 /// instead of the whole. The first READ is not probed before the timer, because no round trip is
 /// known.
@@ -74,13 +56,13 @@ fn lost_read_request() {
         pair.run(60 * MS);
         pair.post(0, wr(SendOp::Read, 2, LEN), 0);
         pair.transmit(0);
-        assert_eq!(read_lengths(&pair), [LEN]);
+        assert_eq!(pair.read_lengths(), [LEN]);
         pair.drop_in_flight();
         let mut lengths = Vec::new();
         while pair.hosts[0].sent.len() < 2 {
             assert!(pair.step(), "seed {seed}: stuck");
             pair.transmit(0);
-            lengths.extend(read_lengths(&pair));
+            lengths.extend(pair.read_lengths());
         }
         lengths.dedup();
         assert_eq!(lengths, [LEN], "seed {seed}");
@@ -211,7 +193,7 @@ fn duplicate_before_pending_responses() {
         for id in 2..6 {
             pair.post(0, wr(SendOp::Read, id, LEN), 0);
         }
-        execute(&mut pair);
+        pair.execute();
         pair.transmit_packets(1, sent as usize);
         let bth = Bth::new(Opcode::rc(Operation::ReadRequest), Qpn::new(0x12), psn);
         pair.inject(1, Headers::new(bth).reth(REMOTE, RKEY, LEN), &[]);
@@ -262,7 +244,7 @@ fn lost_responses_when_the_region_is_gone() {
         for id in 0..behind {
             pair.post(0, wr(SendOp::Write, 3 + id, 100), 0);
         }
-        execute(&mut pair);
+        pair.execute();
         pair.transmit(1);
         let kept = PACKETS as i32 - lost;
         pair.drop_chosen(|packet| packet.bth().psn.delta(first) >= kept);
@@ -284,7 +266,7 @@ fn lost_responses_when_the_region_is_gone() {
 fn lose_responses(pair: &mut Pair) {
     for id in [2, 3] {
         pair.post(0, wr(SendOp::Read, id, LEN), 0);
-        execute(pair);
+        pair.execute();
         let psn = pair.qps[0].sq_psn();
         pair.transmit(1);
         pair.drop_chosen(|packet| packet.bth().psn.delta(psn) == -9);
@@ -321,7 +303,7 @@ fn ack_of_a_duplicate_names_no_read() {
         for id in 0..count {
             pair.post(0, wr(op, 3 + id, len), 0);
         }
-        execute(&mut pair);
+        pair.execute();
         pair.transmit(1);
         pair.drop_in_flight();
         let mut bth = Bth::new(Opcode::rc(Operation::WriteOnly), Qpn::new(0x12), psn);
@@ -386,7 +368,7 @@ fn no_nak_amid_a_response() {
         let mut later = wr(SendOp::Read, 2, LEN);
         set_remote(&mut later, REMOTE + u64::from(LEN));
         pair.post(0, later, 0);
-        execute(&mut pair);
+        pair.execute();
         pair.transmit_packets(1, sent);
         pair.hosts[1].grant_from = REMOTE as usize + LEN as usize;
         let bth = Bth::new(Opcode::rc(Operation::ReadRequest), Qpn::new(0x12), psn);
@@ -405,7 +387,7 @@ fn no_nak_amid_a_response() {
 fn refused_amid_lost_responses() {
     let mut pair = reading(6, Link::PERFECT);
     let psn = pair.qps[0].sq_psn();
-    execute(&mut pair);
+    pair.execute();
     pair.transmit_packets(1, 7);
     pair.hosts[1].invalid.set(true);
     pair.transmit(1);
@@ -460,7 +442,7 @@ fn losses_behind_a_lost_response() {
     pair.run(60 * MS);
     let first = pair.qps[0].sq_psn();
     pair.post(0, wr(SendOp::Read, 2, MTU), 0);
-    execute(&mut pair);
+    pair.execute();
     pair.transmit(1);
     pair.drop_in_flight();
     pair.post(0, wr(SendOp::Write, 3, 2 * LOSSES * MTU), 0);
