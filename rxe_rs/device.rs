@@ -81,13 +81,13 @@ pub(crate) struct AhPath {
 pub(crate) struct DeviceCtx {
     pub(crate) handle: DeviceHandle,
     pub(crate) netdev: NetDev,
-    /// State of the port after the last event of its network device. Changes under RTNL.
-    pub(crate) last_up: Atomic<bool>,
     /// Keeps the RoCEv2 port of the namespace open; closing it sleeps.
     #[pin]
     endpoint: Mutex<Option<UdpEndpoint<Rx>>>,
     /// System image GUID, in wire byte order.
     system_image: Atomic<u64>,
+    /// State of the port after the last event of its network device. Changes under RTNL.
+    pub(crate) last_up: Atomic<bool>,
     /// Queue pairs by number.
     pub(crate) demux: Arc<Demux>,
     /// Connections keep packets ahead of a lost one, if the peer does.
@@ -151,9 +151,9 @@ impl DeviceCtx {
             try_pin_init!(Self {
                 handle,
                 netdev,
-                last_up: Atomic::new(last_up),
                 endpoint <- new_mutex!(Some(endpoint), "DeviceCtx::endpoint"),
                 system_image: Atomic::new(u64::from_ne_bytes(guid)),
+                last_up: Atomic::new(last_up),
                 demux,
                 selective_repeat,
                 counters,
