@@ -355,22 +355,15 @@ def upper(node, kind):
     def ip(*words):
         subprocess.run(["ip", "-n", node, *words], check=True)
 
-    def remove():
-        ip("link", "del", "above")
-        there.clear()
-
     ip("link", "add", "link", host.netdev(node), "name", "above", "type", *kind)
-    there = ["above"]
-    try:
+    with contextlib.ExitStack() as end:
+        end.callback(ip, "link", "del", "above")
         ip("link", "set", "above", "up")
         ip("addr", "add", f"{upper_address(node, 4)}/24", "dev", "above")
         ip("addr", "add", f"{upper_address(node, 6)}/64", "dev", "above", "nodad")
         for family in (4, 6):
             host.gid_index(host.device(node), upper_address(node, family))
-        yield remove
-    finally:
-        if there:
-            remove()
+        yield end.close
 
 
 @case(driver="rxe_rs", reason="rdma_rxe does not join groups", timeout=120)

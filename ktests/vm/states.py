@@ -363,16 +363,12 @@ def changes(end, command, *expected):
 
 
 def follows_netdev(end, netdev):
-
-    def change(command, *expected):
-        changes(end, command, *expected)
-
-    change(f"addr add 10.99.1.1/24 dev {netdev}", e.IBV_EVENT_GID_CHANGE)
-    change(f"addr del 10.99.1.1/24 dev {netdev}", e.IBV_EVENT_GID_CHANGE)
-    change(f"link set {netdev} mtu 1400", e.IBV_EVENT_CLIENT_REREGISTER)
-    change(f"link set {netdev} down", e.IBV_EVENT_PORT_ERR)
+    changes(end, f"addr add 10.99.1.1/24 dev {netdev}", e.IBV_EVENT_GID_CHANGE)
+    changes(end, f"addr del 10.99.1.1/24 dev {netdev}", e.IBV_EVENT_GID_CHANGE)
+    changes(end, f"link set {netdev} mtu 1400", e.IBV_EVENT_CLIENT_REREGISTER)
+    changes(end, f"link set {netdev} down", e.IBV_EVENT_PORT_ERR)
     assert end.ctx.query_port(1).state == e.IBV_PORT_DOWN
-    change(f"link set {netdev} up", e.IBV_EVENT_PORT_ACTIVE)
+    changes(end, f"link set {netdev} up", e.IBV_EVENT_PORT_ACTIVE)
     assert end.ctx.query_port(1).state == e.IBV_PORT_ACTIVE
 
 

@@ -218,14 +218,18 @@ fn remedies_are_for_the_namespace_of_the_link() {
     for gid in ["1", "2"] {
         machine.remove(&format!("{port}/gids/{gid}"));
     }
-    let text = machine.run(&["doctor"]).1;
-    for command in [
+    let says = |commands: [&str; 3]| {
+        let text = machine.run(&["doctor"]).1;
+        for command in commands {
+            assert!(text.contains(command), "{command} is missing: {text}");
+        }
+        text
+    };
+    says([
         "nsenter -t PID -n ip link set eth0 up",
         "nsenter -t PID -n ip address add ADDRESS/PREFIX dev eth0",
         "nsenter -t PID -n ethtool -K eth0",
-    ] {
-        assert!(text.contains(command), "{command} is missing: {text}");
-    }
+    ]);
     machine.put("/run/netns/blue", "");
     machine.program(
         "ip",
@@ -234,14 +238,11 @@ fn remedies_are_for_the_namespace_of_the_link() {
             *) echo '[{"ifname":"eth0","address":"00:50:c2:00:00:01","mtu":4200,"operstate":"UP"}]' ;;
         esac"#,
     );
-    let text = machine.run(&["doctor"]).1;
-    for command in [
+    let text = says([
         "ip -n blue link set eth0 up",
         "ip -n blue address add ADDRESS/PREFIX dev eth0",
         "ip netns exec blue ethtool -K eth0",
-    ] {
-        assert!(text.contains(command), "{command} is missing: {text}");
-    }
+    ]);
     assert!(!text.contains("nsenter"), "{text}");
 }
 
