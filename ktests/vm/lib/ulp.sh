@@ -95,12 +95,51 @@ reset_controllers() {
 	done
 }
 
-disconnect() {
+delete_controllers() {
 	local n
 	for n in /sys/class/nvme/nvme*; do
 		[ -e "$n/delete_controller" ] && echo 1 >"$n/delete_controller"
 	done
+}
+disconnect() {
+	delete_controllers
 	modprobe -r nvme-rdma
+}
+
+# write_until_error DEVICE: four processes write, until a request of each of them fails; prints how many requests succeeded.
+write_until_error() {
+	local count job jobs=''
+	for job in 1 2 3 4; do
+		(
+			count=0
+			while dd if=/dev/zero of="$1" bs=64K count=1 seek=$((job * 100 + count % 100)) oflag=direct conv=nocreat status=none 2>/tmp/error-$job; do
+				count=$((count + 1))
+			done
+			echo $count
+		) &
+		jobs="$jobs $!"
+	done
+	# shellcheck disable=SC2086
+	wait $jobs
+	sort -u /tmp/error-[1-4] >&2
+}
+
+# polled DEVICE MEBIBYTES: writes and reads back by requests whose completions are polled for (RWF_HIPRI), as no interrupt announces them.
+polled() {
+	local queue=/sys/block/${1##*/}/queue
+	[ "$(cat "$queue/io_poll")" = 1 ] || { echo "no polled requests: $queue/io_poll"; return 1; }
+	python3 - "$1" "$2" <<-'END'
+		import mmap, os, sys
+		disk = os.open(sys.argv[1], os.O_RDWR | os.O_DIRECT)
+		for size in 512, 4096, 65536:
+		    data, back = mmap.mmap(-1, size), mmap.mmap(-1, size)
+		    for place in range(0, int(sys.argv[2]) << 20, max(size, 16384)):
+		        data[:] = os.urandom(size)
+		        assert os.pwritev(disk, [data], place, os.RWF_HIPRI) == size
+		        assert os.preadv(disk, [back], place, os.RWF_HIPRI) == size
+		        assert data[:] == back[:], (size, place)
+		    print(size, "bytes are correct")
+	END
 }
 
 # exercise DEVICE MEBIBYTES: writes, reads back and compares, in requests of several sizes.
