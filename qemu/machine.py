@@ -126,15 +126,16 @@ class SharedFolder:
 
 class Machine:
     """A running virtual machine. `node` is `a` or `b`; its serial log is in `folder`; `nic`: the model of its network devices, which are
-    distributed over the NUMA nodes if there are several."""
+    distributed over the NUMA nodes if there are several; `cpu`: the processor that is emulated, if not that of the platform."""
 
-    def __init__(self, node, boot, folder, share, kvm, cpus, memory_mib, networks=(), append="", nic="virtio-net-pci", numa_nodes=1):
+    def __init__(self, node, boot, folder, share, kvm, cpus, memory_mib, networks=(), append="", nic="virtio-net-pci", numa_nodes=1,
+                 cpu=None):
         self.node = node
         self.serial = folder / f"serial-{node}.log"
         self.control = socket_path(f"{node}.qmp")
         self.console = socket_path(f"{node}.con")
         platform = PLATFORMS[kernel.architecture(boot["SERIES"])]
-        accel = ["-accel", "kvm", "-cpu", "host"] if kvm else ["-accel", "tcg,thread=multi,tb-size=256", "-cpu", platform.cpu]
+        accel = ["-accel", "kvm", "-cpu", "host"] if kvm else ["-accel", "tcg,thread=multi,tb-size=256", "-cpu", cpu or platform.cpu]
         drive = "if=none,format=raw,readonly=on,file.locking=off"
         self.errors = open(folder / f"qemu-{node}.log", "wb")
         self.share = SharedFolder(boot["SHARE"], node, share, self.errors)

@@ -111,6 +111,16 @@ class Refused(unittest.TestCase):
             self.assertIn("--numa needs two machines: --topology two", self.refusal("--numa", "2", "--test", "x.*", *more))
         self.assertIn("--numa: a machine has at least one node", self.refusal("--numa", "0", "--topology", "two", "--test", "x.*"))
 
+    def test_processors(self):
+        for more, why in ((("--uml",), "--cpu is for QEMU: not with --uml"),
+                          (("--topology", "two", "--kernel-b", "7.3-arm64"), "--cpu is for machines of one architecture")):
+            said = io.StringIO()
+            with mock.patch.dict("os.environ", RXE_IN_ROOT="1"), contextlib.redirect_stderr(said), \
+                    mock.patch("sys.argv", ["run", "--cpu", "cortex-a72", "--test", "x.*", *more]), \
+                    mock.patch("image.ensure", return_value={"SERIES": "7.3"}), self.assertRaises(SystemExit):
+                cli.main("usage")
+            self.assertIn(why, said.getvalue())
+
     def test_numa_nodes_of_another_architecture(self):
         for boot in ({"SERIES": "7.3-arm64"}, {"SERIES": "7.3", "B": {"SERIES": "7.3-arm64"}}):
             said = io.StringIO()

@@ -167,7 +167,7 @@ class TwoKernels(Sessions):
         files = {name: self.folder / name for name in ("own", "other")}
         for name, file in files.items():
             file.write_text(name)
-        one = self.session(topology="two", ko=[files["own"]], ko_b=[files["other"]], cpus=1, memory=512, append="", nic="e1000e", numa=2)
+        one = self.session(topology="two", ko=[files["own"]], ko_b=[files["other"]], cpus=1, memory=512, append="", nic="e1000e", numa=2, cpu=None)
         one.prepare([])
         self.assertEqual([(one.share / name).read_text() for name in ("own.ko", "b/other.ko")], ["own", "other"])
         for boots in ({"SERIES": "7.3", "B": {"SERIES": "7.3-arm64"}}, {"SERIES": "7.3"}):
@@ -175,7 +175,7 @@ class TwoKernels(Sessions):
             with mock.patch.object(machine, "Machine") as made:
                 one.start()
             self.assertEqual([call.args[:2] for call in made.call_args_list], [("a", boots), ("b", boots.get("B", boots))])
-            self.assertEqual([call.args[-2:] for call in made.call_args_list], [("e1000e", 2)] * 2)
+            self.assertEqual([call.args[-3:] for call in made.call_args_list], [("e1000e", 2, None)] * 2)
 
     def test_each_machine_loads_its_module(self):
         """With a folder of its own a machine does not load the module of the other one."""
@@ -288,14 +288,20 @@ class Options(Sessions):
         self.assertEqual(machine.bridge(1, 0), ["-device", "pxb-pcie,id=host1,bus=pcie.0,bus_nr=128,numa_node=0",
                                                 "-device", "pcie-root-port,id=port1,bus=host1,chassis=2"])
 
-    def command(self, kind, nodes):
+    def command(self, kind, nodes, cpu=None):
         """The command line of a machine with two networks."""
         boot = {"SERIES": "7.3", "SHARE": kind, "VMLINUZ": "v", "INITRD": "i", "ROOTFS": "r", "MODULES_IMAGE": "m"}
         with mock.patch.object(subprocess, "Popen") as started:
-            one = machine.Machine("a", boot, self.folder, "/a/folder", False, 2, 512, [("net0", "m0"), ("net1", "m1")], numa_nodes=nodes)
+            one = machine.Machine("a", boot, self.folder, "/a/folder", False, 2, 512, [("net0", "m0"), ("net1", "m1")], numa_nodes=nodes,
+                                  cpu=cpu)
         started.return_value.poll.return_value = 0
         one.stop()
         return started.call_args.args[0]
+
+    def test_processor(self):
+        for cpu, emulated in ((None, machine.EMULATED_CPU), ("Nehalem", "Nehalem")):
+            command = self.command("9p", 1, cpu)
+            self.assertEqual(command[command.index("-cpu") + 1], emulated)
 
     def test_machines(self):
         """Only virtiofs needs shared memory; several nodes have a bus for each network device, the last one first."""

@@ -255,6 +255,7 @@ def main(usage):
     parser.add_argument("--nic", default="virtio-net-pci")
     parser.add_argument("--numa", type=int, default=1)
     parser.add_argument("--cpus", type=int)
+    parser.add_argument("--cpu")
     parser.add_argument("--memory", type=int)
     parser.add_argument("--seconds", type=int, default=300)
     parser.add_argument("--append", default="")
@@ -293,16 +294,20 @@ def main(usage):
     container = suite.container if suite else None
     if options.uml:
         from uml import machine as uml_machine
+        if options.cpu:
+            parser.error("--cpu is for QEMU: not with --uml")
         if options.topology != "netns":
             parser.error("User Mode Linux machines cannot be connected: use --topology netns, or QEMU without --uml")
         boot = uml_machine.ensure(options.kernel, debian, options.debug, more)
         kvm, why = True, None
     else:
         boot = image.ensure(options.kernel, debian, lockdep=options.debug, more=more, container=container)
-        kvm, why = machine.probe_kvm(boot)
+        kvm, why = (False, "--cpu is given") if options.cpu else machine.probe_kvm(boot)
     if options.kernel_b:
         if options.topology != "two":
             parser.error("--kernel-b needs two machines: --topology two")
+        if options.cpu:
+            parser.error("--cpu is for machines of one architecture: not with --kernel-b")
         boot["B"] = image.ensure(options.kernel_b)
     options.kernel = boot["SERIES"]
     if options.numa > 1 and any(kernel.architecture(b["SERIES"]) != "amd64" for b in (boot, boot.get("B", boot))):

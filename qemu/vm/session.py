@@ -114,7 +114,7 @@ class Session:
                                      f"52:54:00:77:{link:02x}:{number + 1:02x}"))
             boot = self.boot["B"] if node == "b" and "B" in self.boot else self.boot
             self.machines.append(machine.Machine(node, boot, self.folder, share, self.kvm, cpus, memory, networks, append,
-                                                 self.options.nic, self.options.numa))
+                                                 self.options.nic, self.options.numa, self.options.cpu))
         self.sockets = sockets
 
     def stop(self):
