@@ -292,6 +292,9 @@ pub struct Pair {
     pub rewrite: Option<fn(&mut [u8])>,
     /// The device of each side gives all segments of a GSO batch the same IPv4 identification.
     pub same_ip_id: [bool; 2],
+    /// The device of each side sends a GSO batch as one datagram, in fragments: all its packets are
+    /// lost.
+    pub one_datagram: [bool; 2],
     /// Maximum number of packets in a GSO batch; 1 if the devices cannot segment.
     pub gso_max_segs: u32,
     /// Number of packets that were not the first of a GSO batch.
@@ -350,6 +353,7 @@ impl Pair {
             with_reserved_bits: [0; 2],
             rewrite: None,
             same_ip_id: [false; 2],
+            one_datagram: [false; 2],
             same_host: [false; 2],
             without_icrc: 0,
             max_merged: MAX_MERGED,
@@ -446,13 +450,16 @@ impl Pair {
                     && qp.to_send(&self.hosts[side]) == ToSend::Nothing,
             "an idle QP sent"
         );
-        let packets = sink.packets.into_iter().zip(sink.gso_indices);
-        for ((mut packet, gso_index), merged) in packets.zip(sink.merged) {
+        let indices = &sink.gso_indices;
+        for (at, (mut packet, merged)) in sink.packets.into_iter().zip(sink.merged).enumerate() {
+            let gso_index = indices[at];
+            let in_batch = gso_index > 0 || indices.get(at + 1).is_some_and(|next| *next > 0);
             self.merged += u64::from(merged);
             self.later_segments += u64::from(gso_index > 0);
             self.without_icrc += u64::from(!tag.has_icrc());
-            if gso_index > 0 && self.same_ip_id[side] && tag.has_icrc() {
-                // The ICRC was computed for another identification.
+            let damaged = gso_index > 0 && self.same_ip_id[side] && tag.has_icrc();
+            if damaged || in_batch && self.one_datagram[side] {
+                // The ICRC was computed for another identification, or for one packet.
                 let end = packet.len() - 4;
                 packet[end..].iter_mut().for_each(|byte| *byte ^= 0x5a);
             }

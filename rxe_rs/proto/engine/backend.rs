@@ -185,8 +185,8 @@ counters! {
         /// A duplicate READ or ATOMIC was dropped because its key, address or length does not match
         /// the original.
         DuplicateMismatch = "duplicate_mismatch",
-        /// Only the first packets of GSO batches arrived: the QP sends single packets for some
-        /// time.
+        /// Only the first packets of GSO batches arrived, or none: the QP sends single packets for
+        /// some time.
         GsoFallback = "tx_gso_fallback",
         /// An access hit memory that cannot be read or written: it is poisoned, or removed from the
         /// kernel's linear map. Counted by the owner of the memory, not by the engine.

@@ -104,7 +104,7 @@ fn advice(name: &str) -> &'static str {
         "duplicate_mismatch" => "duplicate of a request that was not received recently: forged, or very late",
         "spurious_nak" => "taken for lost: forged packets, or reordering in the network",
         "tx_gso_fallback" => {
-            "only the first packets of GSO buffers arrived: ethtool -K NETDEV tx-udp-segmentation off"
+            "at most the first packets of GSO buffers arrived: ethtool -K NETDEV tx-udp-segmentation off"
         }
         "unreadable_memory" => {
             "damaged memory: dmesg says which page; or memory that no kernel code may read"

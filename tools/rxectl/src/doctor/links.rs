@@ -184,8 +184,9 @@ fn segmentation(host: &Host, status: &Status, device: &Device, report: &mut Repo
         &device.name,
         format!(
             "{name} is {times}: of the GSO buffers that {netdev} segmented only the first packet of each arrived, \
-             repeatedly. It seems not to increment the IPv4 identification, which the ICRC covers; \
-             or the network never delivers two packets in a row. Connections send single packets for a while"
+             or none, repeatedly. It seems not to increment the IPv4 identification, which the ICRC covers, \
+             or to fragment the buffers; or the network never delivers two packets in a row. \
+             Connections send single packets for a while"
         ),
         format!("{run}ethtool -K {netdev} tx-udp-segmentation off{note}"),
     );

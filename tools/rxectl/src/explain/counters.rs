@@ -651,11 +651,13 @@ pub const ENTRIES: &[Entry] = &[
         also: &[],
         reported: true,
         what: "How often a queue pair stopped using segmentation offload (GSO). Of its buffers \
-               only the first packet of each had arrived. It sends single packets for a minute, \
-               and twice as long each further time.",
+               only the first packet of each had arrived, or none. It sends single packets for a \
+               minute, and twice as long each further time.",
         causes: &[
             "A network device that segments does not increment the IPv4 identification, so the \
              ICRC of the following packets is wrong.",
+            "A network device takes the buffers for datagrams to be fragmented, as the adapter igb \
+             that QEMU emulates does.",
             "Something on the path drops packets that follow each other closely.",
         ],
         look: &[

@@ -201,7 +201,8 @@ pub const ENTRIES: &[Entry] = &[
         causes: &[
             "The packet was damaged on the path.",
             "A network device that segments the sender's buffers does not increment the IPv4 \
-             identification: all but the first packets of each buffer are affected. RC notices \
+             identification, or fragments the buffers: all but the first packets of each buffer are \
+             affected, or all. RC notices \
              (tx_gso_fallback at the sender), UC and UD do not.",
             "Something on the path changes headers that the ICRC covers, such as NAT.",
             "The peer computes the ICRC differently.",
