@@ -23,7 +23,7 @@ unit=rxe@$NIC.service
 
 # first: the packages and bad input. second: after the restart that a user does. third: after upgrades that failed. fourth: after an upgrade, in
 # place of rdma_rxe, and the removal. fifth: after an installation that failed because the disk was full. secure: with Secure Boot. before and
-# after: with the module of DKMS, before and after an upgrade of the kernel.
+# after: with the module of DKMS, before and after an upgrade of the kernel. without: after one for which DKMS could build no module.
 first="starts_as_installed refuses_another_release refuses_another_flavour recovers_from_half_an_installation recovers_from_a_killed_dpkg
 	says_that_there_is_no_module installs link_of_the_unit"
 second="boots_with_failing_links link_after_the_boot settings_after_the_boot rping_to_own_address ecn_is_off failing_link_says_why
@@ -34,6 +34,7 @@ fifth="boots_after_the_full_disk installs_after_the_full_disk ecn_is_on purge_ag
 secure="secure_boot_is_on unsigned_module_is_refused foreign_key_is_refused signed_module_loads"
 before="runs_the_old_kernel link_of_dkms"
 after="runs_the_new_kernel link_of_dkms_again"
+without="boots_without_a_module says_why_there_is_no_module"
 
 fail() { echo "FAILED: $*"; exit 1; }
 
@@ -538,6 +539,24 @@ case_link_of_dkms() {
 	rping_both 20
 }
 case_link_of_dkms_again() { case_link_of_dkms; }
+
+# The unit of the link is all that fails.
+case_boots_without_a_module() {
+	is "$release" "$WITHOUT" "the kernel"
+	is "$(systemctl is-system-running --wait || true)" degraded "the system"
+	is "$(systemctl is-active multi-user.target)" active "multi-user.target"
+	is "$(systemctl list-units --failed --no-legend --plain | cut -d' ' -f1)" "$unit" "the units that failed"
+	soon has_address
+	refused modinfo -n rxe_rs
+}
+
+case_says_why_there_is_no_module() {
+	local reason="linux-source-${release%%.*}" part=${release#*.}
+	reason="$reason.${part%%.*} is not installed"
+	has "$(dkms status 2>&1)" "$reason"
+	has "$(rxectl doctor || true)" "$reason"
+	has "$(systemctl status --no-pager "$unit" || true)" "rxe_rs is not installed for Linux $release; $reason"
+}
 
 if [ "$1" = --case ]; then
 	set -x
