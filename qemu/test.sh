@@ -181,6 +181,12 @@ other_adapter() {
 	machines vm-e1000e "$main" two --nic e1000e --test perf.write_bw perf.read_bw verbs.ud_pingpong_ipv4 cm.rping_ipv6
 }
 
+# An adapter that is to segment UDP, but fragments it as QEMU emulates it: nothing of a GSO buffer arrives. Each is at a NUMA node of its
+# own, because two of them have no room on one bus.
+fragmenting_adapter() {
+	machines vm-igb "$main" two --nic igb --numa 2 --test perf.write_bw perf.read_bw verbs.ud_pingpong_ipv4 cm.rping_ipv6
+}
+
 # Each network device at a NUMA node of its own.
 numa_nodes() {
 	machines vm-numa "$main" two --numa 2 --test 'parent.*'
@@ -263,15 +269,23 @@ arm64_both_ways() {
 }
 
 # `make test-kernels`: for each other kernel what is to work on all of them, and on those of arm64 what depends on the architecture's memory,
-# and the programs.
+# its instructions for CRCs and ATOMICs, and the programs.
 each_kernel() (
 	set -f
 	for series in 7.3 7.2; do
 		for flavour in '' rt cloud arm64 cloud-arm64 arm64-16k; do
-			case $flavour in *arm64*) more='memory_kinds.* odp.* rkeys.* tools.*' ;; *) more= ;; esac
+			case $flavour in *arm64*) more='memory_kinds.* odp.* rkeys.* keys.* segments.* icrc.* kverbs.reg_atomics* tools.*' ;; *) more= ;; esac
 			on_kernel "$series${flavour:+-$flavour}" 'verbs.*' 'cm.*' 'perf.*' 'link.*' $more
 		done
 	done
+)
+
+# A processor of 64-bit ARM whose ATOMICs are loops, as it has no instructions for them.
+arm64_without_lse() (
+	[ "$driver" = rxe_rs ] || return 0
+	step "module-$main-arm64" "$here/build-module.sh" -k "$main-arm64"
+	step vm-arm64-without-lse "$here/run" --cpu cortex-a72 --kernel "$main-arm64" --ko "$clone/out/$main-arm64/rxe_rs.ko" \
+		--test 'icrc.*' 'keys.*' 'kverbs.reg_atomics*' perf.fetch_add perf.compare_swap verbs.rc_pingpong_ipv4
 )
 
 # Whether the module builds for the kernels that will be in Debian. Between an upload of rustc and one of the kernel it cannot.
@@ -293,7 +307,7 @@ installed_on_disk() { step vm-install "$here/install/run" --kernel "$main" ${for
 installed_by_dkms() {
 	step dkms "$here/install/dkms"
 	step vm-dkms-upgrade "$here/install/run" --kernel "$main" --upgrade "$clone/out/dkms" --out "$clone/out/install-dkms"
-	rm -rf "$clone/out/dkms/before" "$clone/out/dkms/after"
+	rm -rf "$clone/out/dkms/before" "$clone/out/dkms/after" "$clone/out/dkms/without"
 	for series in 7.2 7.3; do
 		ko=$clone/out/dkms/$("$here/in-root.sh" "$here/kernel.py" ensure $series)/rxe_rs.ko
 		if [ -f "$ko" ]; then
@@ -425,12 +439,12 @@ debug)
 	together memory_checked locks_checked
 	;;
 kernels)
-	together each_kernel arm64_both_ways other_suites
+	together each_kernel arm64_both_ways arm64_without_lse other_suites
 	;;
 all)
 	step tools "$here/build-tools.sh"
 	together one_machine one_more_machine two_machines without_machine kernel_users demo other_kernels cloud_kernel rt_kernel \
-		arm64_briefly other_adapter numa_nodes by_ci
+		arm64_briefly other_adapter fragmenting_adapter numa_nodes by_ci
 	;;
 esac
 
