@@ -23,7 +23,9 @@
 //! acknowledgement: if the batch were all that is in flight, no later packet would show which ones
 //! are missing, and the same batch would be retransmitted until the retries are exhausted. So it
 //! does when a second batch in a row is lost as a whole, for the same reason: only what is sent
-//! singly makes progress. UD and UC have no acknowledgements and no fallback.
+//! singly makes progress. UD and UC have no acknowledgements and no fallback. Nor do they profit
+//! from that of other connections of the device: a peer that pretends to receive no batches would
+//! otherwise slow down strangers.
 
 use super::requester::MAX_PSN_SPAN;
 use crate::ids::Psn;
