@@ -274,10 +274,7 @@ each_kernel() (
 	set -f
 	for series in 7.3 7.2; do
 		for flavour in '' rt cloud arm64 cloud-arm64 arm64-16k; do
-			more=
-			case $flavour in *arm64*) more='memory_kinds.* odp.* rkeys.* icrc.* kverbs.reg_atomics* tools.*' ;; esac
-			# Addresses and lengths of these tests are for pages of 4 KiB.
-			case $flavour in arm64 | cloud-arm64) more="$more keys.* segments.*" ;; esac
+			case $flavour in *arm64*) more='memory_kinds.* odp.* rkeys.* keys.* segments.* icrc.* kverbs.reg_atomics* tools.*' ;; *) more= ;; esac
 			on_kernel "$series${flavour:+-$flavour}" 'verbs.*' 'cm.*' 'perf.*' 'link.*' $more
 		done
 	done

@@ -93,7 +93,7 @@ def test_any_address(names):
             data = write(a, to, mr.rkey, size, seed=size // PAGE)
             assert get(real, size) == data and read(a, to, mr.rkey, size) == data
         before = get(buffer, 64 * PAGE)
-        write(a, place(at), mr.rkey, min(length, 60000), REFUSED)
+        write(a, place(at), mr.rkey, min(length, 15 * PAGE), REFUSED)
         assert get(buffer, 64 * PAGE) == before, f"{length} bytes at {at:#x} changed memory"
 
 
@@ -187,7 +187,7 @@ def test_ranges(names):
 
 def test_unaligned(names):
     """Regions that are not page-aligned, in the process or by IOVA: a page stays pinned while a byte of it is left."""
-    a, b = pair(names, size=65536)
+    a, b = pair(names, size=16 * PAGE)
     buffer, pins = page_buffer(16), Pins()
     mr = MR(b.pd, 5 * PAGE, ACCESS, address=buffer + 100)
     assert pins.more() == 6 * PAGE
@@ -215,7 +215,7 @@ def test_unaligned(names):
     for at, length in ((0, PAGE), (3 * PAGE, PAGE)):
         data = write(a, at, mr.rkey, length, seed=5)
         assert get(buffer + 0x800 + at, length) == data
-    assert get(buffer + 0x1800, 2 * PAGE) == bytes(2 * PAGE)
+    assert get(buffer + 0x800 + PAGE, 2 * PAGE) == bytes(2 * PAGE)
     remove(b, mr, start=0, length=PAGE)
     assert pins.more() == 2 * PAGE
     mr.close()
@@ -473,7 +473,7 @@ def test_reregistered(names):
     assert pinned() == before - 3 * PAGE
     data = write(a, 0x10000, mr.rkey, 2 * PAGE, seed=4)
     assert get(buffer, 2 * PAGE) == data
-    new = add(b, mr, buffer + 4 * PAGE, PAGE, 0x12000)
+    new = add(b, mr, buffer + 4 * PAGE, PAGE, 0x10000 + 2 * PAGE)
     assert new["handle"] > old["handle"] and (new["start"], new["length"]) == (0x10000, 3 * PAGE), new
     write(a, 0x10000, mr.rkey, 3 * PAGE)
     refused(errno.ENOENT, remove, b, mr, handle=FIRST)

@@ -126,7 +126,7 @@ class Pins:
         return process
 
 
-def region(names, pages=4, at=None, access=ACCESS, size=65536, **options):
+def region(names, pages=4, at=None, access=ACCESS, size=16 * PAGE, **options):
     """Two ends, and a region of b with `pages` pages in the middle of a larger buffer."""
     a, b = pair(names, size=size, **options)
     buffer = page_buffer(64)
