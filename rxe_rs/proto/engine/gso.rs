@@ -234,8 +234,15 @@ impl GsoPolicy {
         }
     }
 
-    /// The peer misses all packets of the tracked batch of responses. True if GSO is disabled.
-    fn on_responses_lost(&mut self, now: Instant) -> bool {
+    /// The peer misses the response packet `psn`; `second` is that of the tracked batch. True if GSO
+    /// is disabled.
+    fn on_missing_response(&mut self, now: Instant, second: Psn, psn: Psn) -> bool {
+        if second == psn {
+            return self.add_score(now, SCORE_LOST);
+        }
+        if second != psn.next() {
+            return false;
+        }
         if self.score > 0 {
             self.single_responses = SINGLE_RESPONSES;
         }
@@ -288,12 +295,13 @@ impl GsoPolicy {
     /// disabled.
     pub(super) fn on_duplicate_request(&mut self, now: Instant, psn: Psn) -> bool {
         match self.responses.second.take() {
-            Some(second) if second == psn => return self.add_score(now, SCORE_LOST),
-            Some(second) if second == psn.next() => return self.on_responses_lost(now),
-            Some(second) if second.is_before(psn) => self.reset_score(),
-            _ => {}
+            Some(second) if second.is_before(psn) => {
+                self.reset_score();
+                false
+            }
+            Some(second) => self.on_missing_response(now, second, psn),
+            None => false,
         }
-        false
     }
 
     /// A duplicate request for `count` response packets from `psn` on arrived, which the peer
@@ -306,10 +314,7 @@ impl GsoPolicy {
             return false;
         }
         self.responses.second = None;
-        if second == psn {
-            return self.add_score(now, SCORE_LOST);
-        }
-        second == psn.next() && self.on_responses_lost(now)
+        self.on_missing_response(now, second, psn)
     }
 
     /// A new request for a response arrived, of which the peer may have `limit` outstanding.
