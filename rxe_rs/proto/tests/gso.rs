@@ -24,6 +24,15 @@ fn fallbacks(pair: &Pair) -> [u64; 2] {
     [0, 1].map(|side| pair.hosts[side].counts[Count::GsoFallback])
 }
 
+/// The messages that `side` sent, whose bytes are all 1, have arrived: at the remote address of
+/// WRITEs and the buffer of SENDs of side 0, at the local address of READs from side 1.
+fn assert_arrived(pair: &Pair, side: usize, length: u32) {
+    let at = [0x8000, 0][side];
+    let memory = pair.hosts[1 - side].memory.borrow();
+    let arrived = &memory[at..at + length as usize];
+    assert!(arrived.iter().all(|byte| *byte == 1));
+}
+
 /// Posts `count` messages of `length` bytes, `depth` of them at a time, and waits for all of them.
 fn move_messages(pair: &mut Pair, op: SendOp, length: u32, count: usize, depth: usize) {
     let before = pair.hosts[0].sent.len();
@@ -90,10 +99,7 @@ fn falls_back() {
                     assert!(us < 1000, "{what}: {us} us for each round");
                     assert_eq!(fallbacks(&pair)[faulty], 1, "{what}");
                     assert_eq!(fallbacks(&pair)[1 - faulty], 0, "{what}");
-                    let at = 0x8000..0x8000 + length as usize;
-                    assert!(pair.hosts[1].memory.borrow()[at]
-                        .iter()
-                        .any(|byte| *byte == 1));
+                    assert_arrived(&pair, faulty, length);
                 }
             }
         }
@@ -125,10 +131,7 @@ fn falls_back_if_no_packet_arrives() {
                 let us = (pair.now - start) / 1000 / 8;
                 assert!(us < 1000, "{what}: {us} us for each round");
                 assert_eq!(fallbacks(&pair)[1 - faulty], 0, "{what}");
-                let at = 0x8000..0x8000 + length as usize;
-                assert!(pair.hosts[1].memory.borrow()[at]
-                    .iter()
-                    .any(|byte| *byte == 1));
+                assert_arrived(&pair, faulty, length);
             }
         }
     }
