@@ -234,8 +234,8 @@ impl GsoPolicy {
         }
     }
 
-    /// The peer misses the response packet `psn`; `second` is that of the tracked batch. True if GSO
-    /// is disabled.
+    /// The peer misses the response packet `psn`; `second` is that of the tracked batch. True if
+    /// GSO is disabled.
     fn on_missing_response(&mut self, now: Instant, second: Psn, psn: Psn) -> bool {
         if second == psn {
             return self.add_score(now, SCORE_LOST);
