@@ -156,7 +156,7 @@ done""")
 
 class Cases(unittest.TestCase):
     def test_each_case_is_in_one_boot(self):
-        planned = [name for boot in (*install.BOOTS, *install.UPGRADE) for name in re.search(rf'^{boot}="([^"]*)"$', CASES, re.M)[1].split()]
+        planned = [name for boot in (*install.BOOTS, *install.MANAGERS, *install.UPGRADE) for name in re.search(rf'^{boot}="([^"]*)"$', CASES, re.M)[1].split()]
         self.assertEqual(sorted(planned), sorted(re.findall(r"^case_(\w+)\(\)", CASES, re.M)))
 
     def test_settings(self):

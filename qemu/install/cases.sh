@@ -9,7 +9,8 @@
 # end                  the machine restarts, or is switched off after the last boot
 #
 # Beside this script are `env` (settings of the host), `packages` (those under test), `newer` (the same with a newer version), `other` (the
-# module for kernels that the machine does not have), `enrolled` and `foreign` (the module signed with a key that the firmware has, or not).
+# module for kernels that the machine does not have), `enrolled` and `foreign` (the module signed with a key that the firmware has, or not),
+# `networkd`, `networkmanager` and `ifupdown` (what docs/install.md has for each of these).
 # The folder keeps what a test leaves for later ones, and is no part of the system disk.
 # Tests run in the given order, and may need what earlier ones have left.
 set -eu
@@ -22,8 +23,9 @@ device=/sys/class/infiniband/rxe0
 unit=rxe@$NIC.service
 
 # first: the packages and bad input. second: after the restart that a user does. third: after upgrades that failed. fourth: after an upgrade, in
-# place of rdma_rxe, and the removal. fifth: after an installation that failed because the disk was full. secure: with Secure Boot. before and
-# after: with the module of DKMS, before and after an upgrade of the kernel. without: after one for which DKMS could build no module.
+# place of rdma_rxe, and the removal. fifth: after an installation that failed because the disk was full. secure: with Secure Boot. managers:
+# with NetworkManager, which configures all devices; the next three: with the device of the link configured as docs/install.md says. before
+# and after: with the module of DKMS, before and after an upgrade of the kernel. without: after one for which DKMS could build no module.
 first="starts_as_installed refuses_another_release refuses_another_flavour recovers_from_half_an_installation recovers_from_a_killed_dpkg
 	says_that_there_is_no_module installs link_of_the_unit"
 second="boots_with_failing_links link_after_the_boot settings_after_the_boot rping_to_own_address ecn_is_off failing_link_says_why
@@ -32,6 +34,10 @@ third="link_after_the_failed_upgrades recovers_from_the_failed_upgrades upgrade_
 fourth="newer_module_after_the_boot in_place_of_rdma_rxe requires_a_signature purge_leaves_no_file full_disk"
 fifth="boots_after_the_full_disk installs_after_the_full_disk ecn_is_on purge_again_leaves_no_file"
 secure="secure_boot_is_on unsigned_module_is_refused foreign_key_is_refused signed_module_loads"
+managers="link_by_default sets_up_networkd"
+networkd="link_by_networkd sets_up_networkmanager"
+networkmanager="link_by_networkmanager sets_up_ifupdown"
+ifupdown="link_by_ifupdown"
 before="runs_the_old_kernel link_of_dkms"
 after="runs_the_new_kernel link_of_dkms_again"
 without="boots_without_a_module says_why_there_is_no_module"
@@ -522,6 +528,68 @@ case_signed_module_loads() {
 	# Bit 13: a module without a valid signature was loaded.
 	is $(($(cat /proc/sys/kernel/tainted) >> 13 & 1)) 0 "the kernel's mark of unsigned modules"
 }
+
+# Debian's NetworkManager configures each device by DHCP. From now on a service of the user needs the link and the address of docs/install.md,
+# and is ordered as that page says.
+case_link_by_default() {
+	# shellcheck disable=SC2046
+	apt install $(ours packages)
+	systemctl enable --now "$unit"
+	link_is "rxe_$NIC" "$NIC"
+	rping_both 5
+	cat >/etc/systemd/system/answer.service <<-END
+		[Unit]
+		Requires=$unit
+		Wants=network-online.target
+		After=$unit network-online.target
+
+		[Service]
+		Type=exec
+		ExecStart=/usr/bin/rping -s -P -a 10.77.0.1
+
+		[Install]
+		WantedBy=multi-user.target
+	END
+	systemctl enable answer.service
+}
+
+case_sets_up_networkd() {
+	systemctl disable NetworkManager.service
+	systemctl enable systemd-networkd.service
+	cp "$here/networkd" "/etc/systemd/network/$NIC.network"
+}
+
+case_sets_up_networkmanager() {
+	rm "/etc/systemd/network/$NIC.network"
+	systemctl disable --now systemd-networkd.service systemd-networkd.socket
+	ip addr flush dev "$NIC"
+	systemctl enable --now NetworkManager.service
+	bash -ex "$here/networkmanager"
+}
+
+case_sets_up_ifupdown() {
+	nmcli connection delete rdma
+	systemctl disable NetworkManager.service
+	cp "$here/ifupdown" "/etc/network/interfaces.d/$NIC"
+}
+
+# configured_by STATES: at the boot, the unit of that state has configured the device, and the service of the user has the link and the address.
+configured_by() {
+	is "$(systemctl is-system-running --wait)" running "the system"
+	is "$(systemctl is-active systemd-networkd.service NetworkManager.service networking.service | tr '\n' ' ')" "$1 " "the network managers"
+	is "$(address) $(cat "/sys/class/net/$NIC/mtu")" "10.77.0.1 4200" "the address and the MTU of $NIC"
+	link_is "rxe_$NIC" "$NIC"
+	ibv_devinfo -v -d "rxe_$NIC" >"$here/said"
+	has "$(cat "$here/said")" "::ffff:10.77.0.1"
+	grep -P 'active_mtu:\s+4096 ' "$here/said"
+	is "$(systemctl is-active answer.service)" active "the service that needs the link and the address"
+	timeout 120 rping -c -v -a 10.77.0.1 -C 5
+}
+
+# ifupdown is always there: its unit is active with the loopback device alone, too.
+case_link_by_networkd() { configured_by "active inactive active"; }
+case_link_by_networkmanager() { configured_by "inactive active active"; }
+case_link_by_ifupdown() { configured_by "inactive inactive active"; }
 
 case_runs_the_old_kernel() { is "$release" "$BEFORE" "the kernel"; }
 case_runs_the_new_kernel() {

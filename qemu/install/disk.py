@@ -3,8 +3,9 @@
 """The disks of a machine with an installed Debian 13: that of the system, its writable copy, and one with the files of a test.
 
 A system disk has what Debian's installer leaves on a small server: the packages of the priorities required and important, the kernel of
-backports with an initrd of initramfs-tools, systemd, ifupdown with DHCP, and the RDMA tools of Debian. It is in the cache folder; its name
-has a hash of what it was made from.
+backports with an initrd of initramfs-tools, systemd, ifupdown with DHCP, and the RDMA tools of Debian. A second one has NetworkManager as
+well, and no network device in the configuration of ifupdown. Both are in the cache folder; their names have a hash of what they were made
+from.
 
 disk.py TREE RELEASE FOLDER    writes such a disk of a tree that has these packages, and its kernel RELEASE, to FOLDER
 """
@@ -26,13 +27,19 @@ SIZE = "4G"
 LABEL = "root"
 # What the installer writes beside the packages. `allow-hotplug` and DHCP are its defaults.
 INTERFACES = "".join(f"allow-hotplug {name}\niface {name} inet dhcp\n" for name in ("enp0s2", "enp0s3"))
+INTERFACES_FILE = "etc/network/interfaces.d/ethernet"
 SETTINGS = {
     "etc/fstab": f"LABEL={LABEL} / ext4 errors=remount-ro 0 1\n",
     "etc/hostname": "host\n",
     "etc/hosts": "127.0.0.1 localhost\n127.0.1.1 host\n::1 localhost ip6-localhost ip6-loopback\n",
-    "etc/network/interfaces.d/ethernet": INTERFACES,
+    INTERFACES_FILE: INTERFACES,
     # Without an identifier systemd takes a boot for the first one, and enables units.
     "etc/machine-id": "0123456789abcdef0123456789abcdef\n",
+}
+# The kinds of system disks: the packages that they have beside those of packages.txt, and their settings.
+KINDS = {
+    "server": ((), SETTINGS),
+    "managers": (("network-manager",), {path: text for path, text in SETTINGS.items() if path != INTERFACES_FILE}),
 }
 
 
@@ -51,13 +58,14 @@ def bootstrap(folder, names, variant, what):
                    "command again")
 
 
-def system(info):
-    """The system disk with a kernel that is prepared, as {name: path}: DISK, VMLINUZ, INITRD."""
+def system(info, kind="server"):
+    """The system disk of a kind with a kernel that is prepared, as {name: path}: DISK, VMLINUZ, INITRD."""
     release = info["release"]
+    further, settings = KINDS[kind]
     version = next(version for name, version in info["packages"].items() if name.startswith("linux-modules-"))
     # The kernel needs a newer linux-base than that of Debian 13.
-    names = [*image.packages(HERE / "packages.txt"), f"linux-base/{image.DEBIAN}-backports", f"linux-image-{release}={version}"]
-    base = image.IMAGES / f"installed-{image.digest(RECIPE, SIZE, json.dumps(SETTINGS), *names)}"
+    names = [*image.packages(HERE / "packages.txt"), *further, f"linux-base/{image.DEBIAN}-backports", f"linux-image-{release}={version}"]
+    base = image.IMAGES / f"installed-{image.digest(RECIPE, SIZE, json.dumps(settings), *names)}"
     found = files(base)
     if base.exists():
         return found
@@ -66,7 +74,7 @@ def system(info):
     kernel.say(f"installing Debian 13 with Linux {release} on a disk (two minutes)")
     folder = image.IMAGES / "installed.tmp.d"
     bootstrap(folder, names, "important", "the test machine")
-    write(folder, base, release, SIZE)
+    write(folder, base, release, SIZE, settings)
     shutil.rmtree(folder)
     return found
 
@@ -76,9 +84,9 @@ def files(base):
     return {"DISK": base / "disk.ext4", "VMLINUZ": base / "vmlinuz", "INITRD": base / "initrd.img"}
 
 
-def write(folder, base, release, size):
+def write(folder, base, release, size, settings):
     """Writes the disk of a tree, and the files of its kernel, to the folder `base`."""
-    for path, text in SETTINGS.items():
+    for path, text in settings.items():
         (folder / path).write_text(text)
     part = base.with_suffix(".part")
     shutil.rmtree(part, ignore_errors=True)
@@ -143,7 +151,7 @@ def main():
     folder = Path(folder).resolve()
     folder.parent.mkdir(parents=True, exist_ok=True)
     # With the compilers of DKMS.
-    write(Path(tree), folder, release, "12G")
+    write(Path(tree), folder, release, "12G", SETTINGS)
 
 
 if __name__ == "__main__":
