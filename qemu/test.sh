@@ -182,9 +182,10 @@ other_adapter() {
 }
 
 # An adapter that is to segment UDP, but fragments it as QEMU emulates it: nothing of a GSO buffer arrives. Each is at a NUMA node of its
-# own, because two of them have no room on one bus.
+# own, because two of them have no room on one bus, and has a queue for each of two processors.
 fragmenting_adapter() {
-	machines vm-igb "$main" two --nic igb --numa 2 --test perf.write_bw perf.read_bw verbs.ud_pingpong_ipv4 cm.rping_ipv6
+	machines vm-igb "$main" two --nic igb --numa 2 --cpus 2 \
+		--test perf.write_bw perf.read_bw verbs.ud_pingpong_ipv4 cm.rping_ipv6 adapter.receive_queues
 }
 
 # Each network device at a NUMA node of its own.

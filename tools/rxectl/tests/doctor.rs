@@ -380,6 +380,52 @@ fn doctor_names_a_device_that_segments_badly() {
     assert!(counters.contains("tx-udp-segmentation off"), "{counters}");
 }
 
+/// Doctor names a device whose receive queues are chosen by addresses only, for the families for
+/// which that is so; a device with one queue, or that does not tell, is left alone.
+#[test]
+fn doctor_names_a_device_that_ignores_udp_ports() {
+    let machine = Machine::healthy("queues");
+    let ethtool = |ports: &str| {
+        let script = format!(
+            r#"[ "$1 $2 $3" = "-n eth0 rx-flow-hash" ] || exit 1
+            printf 'UDP flows use these fields for computing Hash flow key:\nIP SA\nIP DA\n'
+            case $4 in {ports}) printf 'L4 bytes 0 & 1 [TCP/UDP src port]\nL4 bytes 2 & 3 [TCP/UDP dst port]\n' ;; esac"#
+        );
+        machine.program("ethtool", &script);
+    };
+    let nothing = || assert!(machine.good(&["doctor"]).ends_with("0 wrong, 0 to note\n"));
+    machine.put("/sys/class/net/eth0/queues/rx-0/rps_cpus", "0\n");
+    machine.put("/sys/class/net/eth0/queues/tx-0/xps_cpus", "0\n");
+    ethtool("none");
+    nothing();
+    machine.put("/sys/class/net/eth0/queues/rx-1/rps_cpus", "0\n");
+    for (ports, found, fix) in [
+        (
+            "none",
+            "(udp4, udp6)",
+            "ethtool -N eth0 rx-flow-hash udp4 sdfn; ethtool -N eth0 rx-flow-hash udp6 sdfn",
+        ),
+        (
+            "udp4",
+            "(udp6)",
+            "fix: ethtool -N eth0 rx-flow-hash udp6 sdfn",
+        ),
+    ] {
+        ethtool(ports);
+        let text = machine.good(&["doctor"]);
+        assert!(text.ends_with("0 wrong, 1 to note\n"), "{text}");
+        assert!(
+            text.contains("eth0 distributes UDP packets to its 2 receive queues"),
+            "{text}"
+        );
+        assert!(text.contains(found) && text.contains(fix), "{text}");
+    }
+    ethtool("udp*");
+    nothing();
+    machine.program("ethtool", "echo 'Operation not supported' >&2; exit 1");
+    nothing();
+}
+
 /// A counter that grows under attack: growth is reported as an attack, and a nonzero value as a
 /// note unless the counter also grows without attacks.
 #[test]

@@ -192,6 +192,47 @@ fn segmentation(host: &Host, status: &Status, device: &Device, report: &mut Repo
     );
 }
 
+/// The `rx-flow-hash` types of ethtool for UDP: IPv4 and IPv6.
+const UDP_FLOWS: [&str; 2] = ["udp4", "udp6"];
+
+/// Checks whether the network device distributes packets to its receive queues by their UDP ports,
+/// which are all that distinguishes the queue pairs of two hosts. Only for a network device of this
+/// namespace, whose queues sysfs shows and for which ethtool can ask.
+fn receive_queues(host: &Host, status: &Status, report: &mut Report) {
+    let netdev = status.netdev.as_ref();
+    let Some(netdev) = netdev.filter(|netdev| netdev.namespace.as_deref() == Some("here")) else {
+        return;
+    };
+    let name = netdev.name.as_str();
+    let queues = host.names(&format!("/sys/class/net/{name}/queues"));
+    let queues = queues.iter().filter(|name| name.starts_with("rx-")).count();
+    if queues < 2 {
+        return;
+    }
+    // A driver that does not tell how it distributes packets makes ethtool fail.
+    let by_address = |flow: &&str| {
+        let said = host.tool("ethtool", &["-n", name, "rx-flow-hash", flow]);
+        said.is_ok_and(|said| said.contains("IP SA") && !said.contains("L4 bytes 0 & 1"))
+    };
+    let flows: Vec<&str> = UDP_FLOWS.into_iter().filter(by_address).collect();
+    if flows.is_empty() {
+        return;
+    }
+    let fixes: Vec<String> = flows
+        .iter()
+        .map(|flow| format!("ethtool -N {name} rx-flow-hash {flow} sdfn"))
+        .collect();
+    report.note(
+        &status.device,
+        format!(
+            "{name} distributes UDP packets to its {queues} receive queues by their addresses only ({}): \
+             all that comes from one host is processed on one processor",
+            flows.join(", ")
+        ),
+        fixes.join("; "),
+    );
+}
+
 /// Checks whether packets exceeded the path MTU.
 fn too_long(host: &Host, device: &Device, report: &mut Report) {
     if let Some(count) = device.counter(host, TOO_LONG).filter(|count| *count > 0) {
@@ -240,6 +281,7 @@ pub(super) fn examine(host: &Host, report: &mut Report) {
         link(&status, report);
         guard(host, device, report);
         segmentation(host, &status, device, report);
+        receive_queues(host, &status, report);
         too_long(host, device, report);
     }
     attack::examine(host, &devices, report);
