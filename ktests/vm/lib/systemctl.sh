@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
-# systemctl.sh restart|stop nfs-server: does what that unit does, in a machine without systemd, with a grace period of 10 s in place of 90.
-# In that time clients of an earlier server could reclaim their locks, and others wait.
+# systemctl.sh restart|stop nfs-server, systemctl.sh restart iscsid: does what these units do, in a machine without systemd. The grace period of
+# the NFS server is 10 s in place of 90: in that time clients of an earlier server could reclaim their locks, and others wait.
 set -e
 case $* in
 'restart nfs-server')
@@ -17,6 +17,10 @@ case $* in
 	pkill -x rpc.mountd
 	exportfs -ua
 	umount /proc/fs/nfsd
+	;;
+'restart iscsid')
+	pkill -x iscsid || true
+	iscsid
 	;;
 *)
 	echo "systemctl $*: unknown" >&2
