@@ -309,6 +309,28 @@ def poll_as_old_library(ring):
     return got
 
 
+def test_posts_within_a_batch(names):
+    """A program posts a request for each completion that ibv_next_poll() returns. Its requests may complete before the doorbell returns,
+    but it must find the end of the completions nevertheless, because only then librxe publishes what it has taken."""
+    a, b = pair(names, depth=14, b_depth=64)
+    ring, remote = ring_of(a), (b.mr.buf, b.mr.rkey)
+    posted, index, batches = 1, word(ring, rings.CONSUMER), 0
+    a.post(e.IBV_WR_RDMA_WRITE, a.sge(8), wr_id=posted, remote=remote)
+    while posted < 2000:
+        soon(lambda: word(ring, rings.PRODUCER) != index)
+        while index != word(ring, rings.PRODUCER):
+            assert slot_id(ring, index) == posted
+            index = index + 1 & ring.mask
+            posted += 1
+            a.post(e.IBV_WR_RDMA_WRITE, a.sge(8), wr_id=posted, remote=remote)
+        ring.number(rings.CONSUMER, index)
+        batches += 1
+    soon(lambda: slot_id(ring, index) == posted)
+    assert batches > 1, "only one batch"
+    assert a.state() == b.state() == e.IBV_QPS_RTS, "a queue pair has failed"
+    assert async_event(a.ctx, 0.2) is None, "an event"
+
+
 def test_old_library(names):
     """A program with such a library gets every completion once, and its queue pairs do not fail. A CQ that is full does."""
     a, b = pair(names, depth=14, b_depth=64)

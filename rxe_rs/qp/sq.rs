@@ -10,7 +10,8 @@ use kernel::{
 use rxe_kapi::mem::ring::UserRing;
 use rxe_proto::{
     abi,
-    engine::wr::SendWqe, //
+    engine::wr::SendWqe,
+    time::Instant, //
 };
 
 /// The send queue as its consumer fills it.
@@ -42,6 +43,8 @@ pub(super) struct Sq {
     pub(super) source: Source,
     /// No slot was left when WQEs were last fetched, so there may be more of them.
     full: bool,
+    /// Posted WQEs are not to be fetched before that time.
+    postponed: Option<Instant>,
 }
 
 impl Sq {
@@ -56,6 +59,7 @@ impl Sq {
             store: SendStore::new(FIRST_SLOTS, wqe_data_len)?,
             source,
             full: false,
+            postponed: None,
         })
     }
 
@@ -92,8 +96,10 @@ impl Sq {
             store,
             source,
             full,
+            postponed,
         } = self;
         *full = false;
+        *postponed = None;
         match source {
             Source::User {
                 ring,
@@ -134,10 +140,21 @@ impl Sq {
         *full
     }
 
-    /// Returns true if there may be posted WQEs that found no free slot.
+    /// Leaves what is posted in the ring until `until`, unless that has been said before.
+    pub(super) fn postpone(&mut self, until: Instant) {
+        self.postponed.get_or_insert(until);
+    }
+
+    /// Returns the time until which posted WQEs stay in the ring, if they do.
+    #[inline]
+    pub(super) fn postponed(&self) -> Option<Instant> {
+        self.postponed
+    }
+
+    /// Returns true if there may be posted WQEs that found no free slot, or were postponed.
     #[inline]
     pub(super) fn may_have_more(&self) -> bool {
-        self.full
+        self.full || self.postponed.is_some()
     }
 
     /// Returns true if a WQE can be fetched.
@@ -148,6 +165,7 @@ impl Sq {
 
     /// Discards what was posted and not fetched.
     pub(super) fn discard(&mut self, kernel: Option<&KernelQueues>) {
+        self.postponed = None;
         match &mut self.source {
             Source::User { ring, .. } => ring.discard(),
             Source::Kernel => {

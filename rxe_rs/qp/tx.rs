@@ -93,6 +93,9 @@ const MAX_QUEUED_SHARED: usize = 1 << 16;
 /// with the process that polls for completions.
 const TIMER_EVERY: u8 = 4;
 
+/// Nanoseconds between looks at a CQ that has little room.
+const CROWDED_POLL_NS: u64 = 50_000;
+
 /// How often and how long [`QpCtx::quiesce`] sleeps for a round on another CPU to end: a round
 /// takes microseconds, unless the host does not schedule that CPU of a virtual machine.
 const QUIESCE_POLLS: u32 = 200;
@@ -230,8 +233,9 @@ impl QpCtx {
                 return Round::Done;
             }
             inner.round_requested = false;
-            let full =
-                Self::accepts_sends(inner.engine.state()) && inner.sq.fetch(self.kernel.as_deref());
+            let full = Self::accepts_sends(inner.engine.state())
+                && !self.postpones(&inner, now)
+                && inner.sq.fetch(self.kernel.as_deref());
             let (progress, wait) = self.fill_batch(&rcu, &mut inner, now, &mut batch);
             // The response that the timer waits for may be among the deferred packets.
             if !inner.paging.defers_responses() {
@@ -279,6 +283,21 @@ impl QpCtx {
         } else {
             round
         }
+    }
+
+    /// Returns true if the WQEs of a process stay in the ring because its CQ has little room; the
+    /// timer looks again then.
+    #[inline]
+    fn postpones(&self, inner: &QpInner, now: Instant) -> bool {
+        let Some(until) = inner.sq.postponed() else {
+            return false;
+        };
+        let postpones = now < until && self.send_cq.is_crowded();
+        if postpones {
+            self.timer
+                .arm_at(now.saturating_add(CROWDED_POLL_NS).as_ns());
+        }
+        postpones
     }
 
     /// Returns what a transmission round would send. If that is nothing, also arms the timer as the

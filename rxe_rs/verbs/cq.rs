@@ -253,6 +253,17 @@ impl CqRing {
             Store::Kernel(_) => 0,
         }
     }
+
+    /// Returns true if a process has left less than a quarter of its ring free.
+    fn is_crowded(&self) -> bool {
+        match &self.store {
+            Store::User(ring) => {
+                let capacity = ring.capacity();
+                ring.len() > capacity.wrapping_sub(capacity >> 2)
+            }
+            Store::Kernel(_) => false,
+        }
+    }
 }
 
 impl CqCtx {
@@ -287,6 +298,16 @@ impl CqCtx {
             self.overflow(first);
         }
         self.arm_timer(when)
+    }
+
+    /// Returns true if the CQ of a process is more than three quarters full, by the consumer index
+    /// that the process has published.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.ring.lock().is_crowded()
     }
 
     /// Returns true if the consumer is to be notified now; arms the timer if later. The ring must
