@@ -8,7 +8,6 @@ pyverbs_server.py serve DEVICE GID   reads lines `NAME LOG` from /run/pyverbs.as
 """
 import importlib
 import os
-import random
 import select
 import signal
 import sys
@@ -47,8 +46,6 @@ def run_one(name, log):
     out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(out, 1)
     os.dup2(out, 2)
-    if seed := os.environ.get("PYVERBS_SEED"):
-        random.seed(seed + name)
     status = 1
     try:
         suite = unittest.defaultTestLoader.loadTestsFromName(f"tests.{name}")
