@@ -71,7 +71,7 @@ const FEW_SGES: usize = 4;
 
 /// Nanoseconds for which the requests of a process wait at most if it has left little room in its
 /// CQ: time to take the completions that are there.
-const POSTPONED_NS: u64 = 2_000_000;
+pub(super) const POSTPONED_NS: u64 = 2_000_000;
 
 impl QpCtx {
     /// Returns true if the state accepts send requests; some states flush them (IBTA 10.8.2).

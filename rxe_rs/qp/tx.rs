@@ -8,6 +8,7 @@
 //! sending.
 
 use super::{
+    post::POSTPONED_NS,
     QpCtx,
     QpInner, //
 };
@@ -93,7 +94,8 @@ const MAX_QUEUED_SHARED: usize = 1 << 16;
 /// with the process that polls for completions.
 const TIMER_EVERY: u8 = 4;
 
-/// Nanoseconds between looks at a CQ that has little room.
+/// Nanoseconds until the next look at a CQ that has little room. It is as long as the wait so far
+/// after that, so that a process which takes no completions causes few looks.
 const CROWDED_POLL_NS: u64 = 50_000;
 
 /// How often and how long [`QpCtx::quiesce`] sleeps for a round on another CPU to end: a round
@@ -294,8 +296,9 @@ impl QpCtx {
         };
         let postpones = now < until && self.send_cq.is_crowded();
         if postpones {
-            self.timer
-                .arm_at(now.saturating_add(CROWDED_POLL_NS).as_ns());
+            let waited = POSTPONED_NS.saturating_sub(until.ns_since(now));
+            let next = now.saturating_add(waited.max(CROWDED_POLL_NS)).min(until);
+            self.timer.arm_at(next.as_ns());
         }
         postpones
     }
