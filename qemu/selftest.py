@@ -245,7 +245,7 @@ class Names(unittest.TestCase):
             self.assertEqual(len(names), len(set(names)), path.name)
             for line in path.with_suffix(".expected").read_text().splitlines():
                 with self.subTest(path=path.name, line=line):
-                    self.assertRegex(line, r"^(#.*|[\w.-]+ (pass|(skip|fail) \S.*))$")
+                    self.assertRegex(line, r"^(#.*|[\w.-]+ (pass|(skip|either|fail) \S.*))$")
 
     def test_features_name_tests_and_operations_that_exist(self):
         names = [t.name for t in discovery.all_tests()]
