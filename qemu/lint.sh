@@ -8,7 +8,7 @@
 # doc-module   does the same for the built module's crates rxe_kapi and rxe_rs, by rustdoc with the options that Kbuild compiled them with
 # clippy       runs clippy on the module with the kernel's settings, and on all crates that cargo can build
 # clippy-host  runs only the latter, without the network
-# audit        checks the built module: no reachable panics, large stack frames or global symbols without the prefix
+# audit        checks the built module: no reachable panics, large stack frames or global symbols without the prefix; size of a QP
 # checkpatch   runs the kernel's checkpatch on the C files
 #
 # KERNEL: the kernel series (default: the series chosen at set-up). CARGO_FLAGS: further options of cargo, such as --offline.
@@ -47,6 +47,11 @@ audit)
 	"$here/panics.sh" "$clone/out/$SERIES"
 	objdump -d -C "$clone/out/$SERIES/rxe_rs.ko" | "$here/frames.py" || die "stack frames are too large"
 	say "no stack frame is above 2048 bytes"
+	# With its reference count a queue pair fills a slab object of 2 KiB; the next size is 4 KiB.
+	size=$(readelf --debug-dump=info "$clone/out/$SERIES/rxe_rs.ko" |
+		awk '/DW_AT_name .*: QpCtx$/ { found = 1 } found && /DW_AT_byte_size/ { print $NF; exit }')
+	[ "${size:-9999}" -le 2040 ] || die "QpCtx has ${size:-an unknown number of} bytes, and 2040 at most fit into a slab object of 2 KiB"
+	say "a queue pair fits into a slab object of 2 KiB"
 	# Global symbols of modules that are built into the kernel share one namespace.
 	foreign=$(nm -A -g --defined-only "$clone/out/$SERIES"/rxe_rs/kapi/*.o "$clone/out/$SERIES"/rxe_rs/kapi/helpers/*.o |
 		awk '$NF !~ /^(rxe_rs_|_R|__(cfi|pfx)_(rxe_rs_|_R))/ { print $NF }')

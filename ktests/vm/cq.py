@@ -12,11 +12,14 @@ import struct
 import subprocess
 import time
 
+from pyverbs.cq import CQ
 from pyverbs.device import Context
+from pyverbs.qp import QP, QPCap, QPInitAttr
 import pyverbs.enums as e
 
 from lib import rings, uverbs
 from lib.case import case
+from lib.counters import counter
 from lib.ends import End, async_event, in_thread, notified, pair
 
 DEFAULTS = dict(timeout=40, driver="rxe_rs", reason="rdma_rxe has no moderation and no completion vectors")
@@ -329,6 +332,54 @@ def test_posts_within_a_batch(names):
     assert batches > 1, "only one batch"
     assert a.state() == b.state() == e.IBV_QPS_RTS, "a queue pair has failed"
     assert async_event(a.ctx, 0.2) is None, "an event"
+
+
+def test_posts_receives_within_a_batch(names):
+    """A program posts a receive request for each completion that ibv_next_poll() returns, and is not scheduled before ibv_end_poll(). Messages
+    wait then, because the CQ looks full. If the program consumes nothing for too long, the CQ is in error."""
+    a, b = End(names[0], int(names[1])), End(names[2], int(names[3]))
+    b.cq = CQ(b.ctx, 14, None, None, 0)
+    cap = QPCap(max_send_wr=16, max_recv_wr=64, max_send_sge=1, max_recv_sge=1)
+    b.qp = QP(b.pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=b.cq, rcq=b.cq, cap=cap, sq_sig_all=1))
+    a.connect(b, 1, 2)
+    b.connect(a, 2, 1)
+    ring, capacity = ring_of(b), b.cq.cqe
+    index = got = sent = posted = 0
+
+    def receives(count):
+        nonlocal posted
+        for _ in range(count):
+            b.recv(b.sge(64), wr_id=posted)
+            posted += 1
+
+    def messages(count):
+        nonlocal sent
+        for _ in range(count):
+            a.post(e.IBV_WR_SEND, a.sge(8), wr_id=sent)
+            sent += 1
+
+    receives(capacity)
+    messages(capacity)
+    for _ in range(5):
+        last = got + capacity
+        while got < last:
+            soon(lambda: word(ring, rings.PRODUCER) != index)
+            assert slot_id(ring, index) == got
+            index, got = index + 1 & ring.mask, got + 1
+            receives(1)
+        arrived = counter(names[2], "rcvd_pkts")
+        messages(capacity)
+        # They find a queue that looks full.
+        soon(lambda: counter(names[2], "rcvd_pkts") > arrived)
+        ring.number(rings.CONSUMER, index)
+        drain(a)
+    soon(lambda: word(ring, rings.PRODUCER) == (index + capacity & ring.mask))
+    assert a.state() == b.state() == e.IBV_QPS_RTS, "a queue pair has failed"
+    assert async_event(b.ctx, 0.2) is None, "an event"
+    # Nothing has been consumed of the last batch.
+    receives(1)
+    messages(1)
+    assert sorted(async_event(b.ctx, 5) for _ in range(2)) == sorted([e.IBV_EVENT_CQ_ERR, e.IBV_EVENT_QP_FATAL])
 
 
 def test_old_library(names):

@@ -10,7 +10,8 @@
 //! buffer), [`same_host`] (whether they need an ICRC), `merge` (packets with the payload of
 //! several), [`offered`] (requests whose payload the peer may copy), [`transition`] (attributes by
 //! state transition), [`backend`] (the traits that the owner implements), [`wr`] and [`wc`] (work
-//! requests and completions), [`notify`] (CQ arming and moderation).
+//! requests and completions), [`notify`] (CQ arming and moderation), [`room`] (how long messages
+//! wait for room in a CQ).
 
 pub mod attrs;
 pub mod backend;
@@ -29,6 +30,7 @@ pub mod repeat;
 mod requester;
 mod responder;
 mod response;
+pub mod room;
 pub mod same_host;
 pub mod transition;
 pub mod wc;

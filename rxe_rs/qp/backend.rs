@@ -81,6 +81,7 @@ use rxe_proto::{
         RKey, //
     },
     table::region::Access,
+    time::Instant,
     wire::{
         bytes::put,
         feth::Selectivity,
@@ -100,6 +101,7 @@ pub(crate) struct QpBackend<'a, 'g> {
     notify: &'a mut PendingNotify,
     offered: &'a mut Offered,
     tied_mrs: Option<&'a Arc<TiedMrs>>,
+    room_at: &'a mut Option<Instant>,
     /// Number of the peer of a connected QP.
     peer: Qpn,
     pkey_index: u16,
@@ -125,6 +127,7 @@ impl QpInner {
             notify: &mut self.notify,
             offered: &mut self.offered,
             tied_mrs: self.tied_mrs.as_ref(),
+            room_at: &mut self.paging.room_at,
             peer: self.engine.attrs.dest_qpn,
             pkey_index: self.pkey_index,
             bound: self.counter.as_deref(),
@@ -322,6 +325,17 @@ impl SendQueue for QpBackend<'_, '_> {
 impl RecvQueue for QpBackend<'_, '_> {
     fn take_recv(&mut self) -> TakenRecv {
         self.rq.take(self.ctx)
+    }
+
+    fn cq_has_room(&mut self) -> bool {
+        let Self { ctx, sq, .. } = self;
+        // Its own requests may be what fills the queue.
+        let expected = || match Arc::ptr_eq(&ctx.send_cq, &ctx.recv_cq) {
+            true => sq.expected(),
+            false => 0,
+        };
+        *self.room_at = ctx.recv_cq.wait_for_room(expected);
+        self.room_at.is_none()
     }
 
     fn scatter_recv(&self, offset: u32, src: &Payload<'_>) -> Result<(), LocalFault> {

@@ -7,6 +7,9 @@
 //! and resumes the QP. An access to pages that cannot be faulted in is refused when it is tried
 //! again.
 //!
+//! A message that finds no room in the CQ of a process is deferred as well, and tried again at a
+//! time.
+//!
 //! A FLUSH is deferred in the same way. The work item passes it to the engine again until it is
 //! complete, one step at a time: it runs in process context, so other tasks get the CPU in
 //! between.
@@ -43,9 +46,12 @@ use rxe_kapi::{
     rdma::cq::Origin,
     work::this_cpu, //
 };
-use rxe_proto::engine::backend::{
-    Count,
-    Handled, //
+use rxe_proto::{
+    engine::backend::{
+        Count,
+        Handled, //
+    },
+    time::Instant, //
 };
 
 /// Deferred packets per QP; further ones are dropped, as by any queue of a network, and counted.
@@ -73,8 +79,10 @@ pub(crate) struct Paging {
     /// Deferred packets, oldest first. Entries are `None` only while they are passed to the engine
     /// again.
     deferred: KVec<Option<KBox<StoredPacket>>>,
+    /// The first of them waits for room in the CQ, until then at least.
+    pub(super) room_at: Option<Instant>,
     /// How many of them are responses to requests of this side.
-    responses: usize,
+    responses: u16,
     /// Bytes charged for them.
     bytes: usize,
     /// Address of the next access if accesses are sequential.
@@ -95,6 +103,7 @@ impl Paging {
             unresolved: None,
             denied: None,
             deferred: KVec::new(),
+            room_at: None,
             responses: 0,
             bytes: 0,
             next_addr: 0,
@@ -152,7 +161,7 @@ impl Paging {
         if !self.has_slots() {
             return false;
         }
-        let responses = usize::from(deferred.is_response());
+        let responses = u16::from(deferred.is_response());
         let bytes = deferred.charged();
         let fits = self.deferred.push_within_capacity(Some(deferred)).is_ok();
         if fits {
@@ -184,11 +193,21 @@ impl Paging {
         self.denied = None;
     }
 
+    /// Returns when the caller must call [`start_work`](Self::start_work) again, if what waits does
+    /// so for room in the CQ.
+    #[inline]
+    pub(super) fn waits_for_room(&self, now: Instant) -> Option<Instant> {
+        self.room_at.filter(|at| now < *at && self.fault.is_none())
+    }
+
     /// Returns true if the caller must queue the work item.
     #[inline]
-    pub(super) fn start_work(&mut self) -> bool {
-        // Without a page fault, the first deferred packet is a FLUSH that is not complete.
-        let start = (self.fault.is_some() || self.is_deferring()) && !self.work_queued;
+    pub(super) fn start_work(&mut self, now: Instant) -> bool {
+        // Without a page fault, the first deferred packet is a FLUSH that is not complete, or waits
+        // for room.
+        let start = (self.fault.is_some() || self.is_deferring())
+            && self.waits_for_room(now).is_none()
+            && !self.work_queued;
         self.work_queued |= start;
         start
     }
@@ -201,6 +220,7 @@ impl Paging {
     /// Drops all deferred packets and page faults: the connection has ended.
     pub(super) fn reset(&mut self) {
         self.deferred.clear();
+        self.room_at = None;
         self.responses = 0;
         self.bytes = 0;
         self.fault = None;
@@ -361,6 +381,7 @@ impl QpCtx {
             // perhaps for the same pages, would otherwise be handled once more, whether it still
             // occurs or not.
             inner.paging.fault = None;
+            inner.paging.room_at = None;
             inner.paging.denied = inner.paging.unresolved.take();
             self.replay_deferred(&rcu, &mut inner);
             self.unlock_and_notify(&rcu, inner, Origin::Event);
@@ -387,7 +408,7 @@ impl QpCtx {
                 break;
             }
             inner.paging.bytes = inner.paging.bytes.saturating_sub(item.charged());
-            let responses = usize::from(item.is_response());
+            let responses = u16::from(item.is_response());
             inner.paging.responses = inner.paging.responses.saturating_sub(responses);
             if handled == Handled::Ahead {
                 self.keep_stored(inner, &mrs, item);

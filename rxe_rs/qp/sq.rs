@@ -89,6 +89,19 @@ impl Sq {
         self.store.produced().wrapping_sub(self.store.retired())
     }
 
+    /// Returns the number of fetched WQEs that have not completed and are to generate a completion.
+    pub(super) fn expected(&self) -> u32 {
+        let mut expected = 0u32;
+        let mut index = self.store.retired();
+        while index != self.store.produced() {
+            let wqe = self.store.wqe_with_data(index);
+            let signaled = wqe.is_some_and(|(wqe, _)| wqe.wr.flags.signaled);
+            expected = expected.saturating_add(u32::from(signaled));
+            index = index.wrapping_add(1);
+        }
+        expected
+    }
+
     /// Fetches newly posted WQEs, as far as they fit. Returns true if no slot is free then, so that
     /// there may be more of them when earlier ones have completed.
     pub(super) fn fetch(&mut self, kernel: Option<&KernelQueues>) -> bool {

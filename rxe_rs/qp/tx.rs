@@ -251,7 +251,10 @@ impl QpCtx {
             accounts = self.service != Service::Rc || !batch.is_small();
             inner.accounted |= accounts && !batch.is_empty();
             let events = inner.engine.take_events();
-            let round = if inner.paging.start_work() {
+            if let Some(at) = inner.paging.waits_for_room(now) {
+                self.timer.arm_at(at.as_ns());
+            }
+            let round = if inner.paging.start_work(now) {
                 inner.resuming = false;
                 Round::PageIn
             } else if let Some(mark) = wait {
@@ -294,13 +297,17 @@ impl QpCtx {
         let Some(until) = inner.sq.postponed() else {
             return false;
         };
-        let postpones = now < until && self.send_cq.is_crowded();
-        if postpones {
+        let next = if now < until && self.send_cq.is_crowded() {
             let waited = POSTPONED_NS.saturating_sub(until.ns_since(now));
-            let next = now.saturating_add(waited.max(CROWDED_POLL_NS)).min(until);
+            let next = now.saturating_add(waited.max(CROWDED_POLL_NS));
+            Some(next.min(until))
+        } else {
+            self.send_cq.wait_for_room(|| 0)
+        };
+        if let Some(next) = next {
             self.timer.arm_at(next.as_ns());
         }
-        postpones
+        next.is_some()
     }
 
     /// Returns what a transmission round would send. If that is nothing, also arms the timer as the

@@ -23,6 +23,10 @@ use kernel::{
         RBTreeNode, //
     },
     sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
         rcu,
         Arc,
         ArcBorrow,
@@ -74,12 +78,14 @@ use rxe_proto::{
             CqArm,
             Notify, //
         },
+        room::RoomWait,
         wc::{
             NetworkType,
             Wc, //
         },
     },
     ids::RKey,
+    time::Instant, //
 };
 
 /// Bytes of a CQE in the user's ring, of which 48 are used.
@@ -91,6 +97,9 @@ pub(crate) struct CqCtx {
     dev: Arc<DeviceCtx>,
     #[pin]
     ring: SpinLockIrq<CqRing>,
+    /// The queue of a process was more than three quarters full when it was last looked at. Spares
+    /// others the lock.
+    crowded: Atomic<bool>,
     notify: Arc<CqNotify>,
     /// Allows the process to mmap the user's ring.
     #[pin]
@@ -148,6 +157,8 @@ struct CqRing {
     /// A completion was lost: the CQ is in error. Reported once.
     overflowed: bool,
     destroyed: bool,
+    /// How long there has been no room.
+    wait: RoomWait,
 }
 
 /// Storage of the CQEs.
@@ -286,6 +297,7 @@ impl CqCtx {
                 Store::User(user) => user.push(&encode_cqe(wc)),
                 Store::Kernel(kernel) => kernel.push(wc, qp),
             };
+            self.note_fill(ring);
             let when = if stored {
                 ring.arm.added(wc.solicited, clock::now)
             } else {
@@ -306,8 +318,49 @@ impl CqCtx {
     /// # Context
     ///
     /// Any context.
+    #[inline]
     pub(crate) fn is_crowded(&self) -> bool {
-        self.ring.lock().is_crowded()
+        self.crowded.load(Relaxed) && self.note_fill(&mut self.ring.lock())
+    }
+
+    /// Looks whether the queue is more than three quarters full, and returns true if it is.
+    #[inline]
+    fn note_fill(&self, ring: &mut CqRing) -> bool {
+        let crowded = ring.is_crowded();
+        if crowded != self.crowded.load(Relaxed) {
+            self.crowded.store(crowded, Relaxed);
+            ring.wait.end();
+        }
+        crowded
+    }
+
+    /// Returns when to look again, if the CQ of a process has no room for a further completion
+    /// beside `expected` others, but the process may be about to make some. `None` if there is
+    /// room, and if there has been none for [`WAIT_NS`](rxe_proto::engine::room::WAIT_NS).
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    #[inline]
+    pub(crate) fn wait_for_room(&self, expected: impl FnOnce() -> u32) -> Option<Instant> {
+        if !self.is_crowded() {
+            return None;
+        }
+        self.wait_while_full(expected())
+    }
+
+    #[cold]
+    fn wait_while_full(&self, expected: u32) -> Option<Instant> {
+        let mut guard = self.ring.lock();
+        let CqRing { store, wait, .. } = &mut *guard;
+        let Store::User(user) = store else {
+            return None;
+        };
+        if user.len().saturating_add(expected) < user.capacity() {
+            wait.end();
+            return None;
+        }
+        wait.until(clock::now(), user.consumer())
     }
 
     /// Returns true if the consumer is to be notified now; arms the timer if later. The ring must
@@ -451,11 +504,13 @@ impl CompletionQueue for CqCtx {
             arm: CqArm::default(),
             overflowed: false,
             destroyed: false,
+            wait: RoomWait::default(),
         };
         let ctx = Arc::pin_init(
             pin_init!(Self {
                 dev: dev.clone(),
                 ring <- new_spinlock_irq!(ring, "CqCtx::ring"),
+                crowded: Atomic::new(false),
                 notify: init.notify.clone(),
                 mmap_entry <- new_mutex!(mmap_entry, "CqCtx::mmap_entry"),
                 qps <- new_mutex!(RBTree::new(), "CqCtx::qps"),
@@ -479,7 +534,9 @@ impl CompletionQueue for CqCtx {
                 return Err(EINVAL);
             };
             let unread = ring.take_over(current)?;
-            (core::mem::replace(current, ring), unread)
+            let old = core::mem::replace(current, ring);
+            self.note_fill(&mut guard);
+            (old, unread)
         };
         // Completions that arrive meanwhile are added behind these. The process reads the new ring
         // only after the call has returned, and no other call resizes the CQ, as `entry` is locked.

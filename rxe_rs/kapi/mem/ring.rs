@@ -341,6 +341,11 @@ impl CompletionRing {
         self.account.unread(index).unwrap_or(0)
     }
 
+    /// Returns the index that the process has published, which may be impossible.
+    pub fn consumer(&self) -> u32 {
+        self.ring.load(Index::Consumer)
+    }
+
     /// Returns true if all have been consumed.
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -45,9 +45,9 @@ pub enum RemoteFault {
 pub enum Handled {
     /// The packet has been consumed: executed, answered or dropped.
     Done,
-    /// The packet causes a page fault, or needs more work than one call may do. The state of the
-    /// QP is unchanged: pass the packet again after the page fault or after a short delay, and
-    /// later packets only after it.
+    /// The packet causes a page fault, needs more work than one call may do, or waits for room in
+    /// the CQ ([`RecvQueue::cq_has_room`]). The state of the QP is unchanged: pass the packet again
+    /// after the page fault or after a short delay, and later packets only after it.
     Deferred,
     /// The packet is ahead of the expected one. Keep a copy, and tell the engine with
     /// [`Qp::on_kept`](super::Qp::on_kept); or drop it.
@@ -162,8 +162,9 @@ counters! {
         /// A CNP was ignored as forged: BECN is not set, no recent packet could have been marked,
         /// or more CNPs arrived than packets were sent.
         CnpIgnored = "rp_cnp_ignored",
-        /// A packet was dropped because too many already waited for page faults, or a raw frame
-        /// because its receive buffer caused a page fault: frames are never deferred.
+        /// A packet was dropped because too many already waited for page faults or for room in a
+        /// CQ, or a raw frame because its receive buffer caused a page fault: frames are never
+        /// deferred.
         PageFaultDropped = "page_fault_dropped",
         /// A SEND request completed, successfully or in error.
         SendCompleted = "rdma_sends",
@@ -244,6 +245,12 @@ pub trait SendQueue {
 pub trait RecvQueue {
     /// Takes the next receive work request from the queue.
     fn take_recv(&mut self) -> TakenRecv;
+
+    /// Returns true if the next message may take a receive work request. If not, its completion
+    /// would find no room, which the process may be about to make
+    /// ([`RoomWait`](super::room::RoomWait)): the packet is passed again later
+    /// ([`Handled::Deferred`]).
+    fn cq_has_room(&mut self) -> bool;
 
     /// Copies received data to `offset` of the current scatter list.
     ///

@@ -220,6 +220,9 @@ impl Qp {
             backend.count(Count::Unexpected);
             return Handled::Done;
         };
+        if self.resp.recv.is_none() && !backend.cq_has_room() {
+            return Handled::Deferred;
+        }
         let Some(wr) = self.take_recv_wqe(backend) else {
             return Handled::Done;
         };

@@ -112,6 +112,8 @@ pub struct Host {
     pub bad_keys: Vec<RKey>,
     /// Send requests whose local buffers fail the access check.
     pub bad_local: Vec<u32>,
+    /// Its CQ has no room: messages wait.
+    pub full: bool,
     /// Pages of [`PAGE`] bytes that are not present.
     pub absent: RefCell<BTreeSet<usize>>,
     /// Those of them with a pending page fault.
@@ -329,6 +331,10 @@ impl RecvQueue for Host {
             }
             None => TakenRecv::Empty,
         }
+    }
+
+    fn cq_has_room(&mut self) -> bool {
+        !self.full
     }
 
     fn scatter_recv(&self, offset: u32, src: &Payload<'_>) -> Result<(), LocalFault> {

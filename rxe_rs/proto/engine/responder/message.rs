@@ -68,6 +68,9 @@ impl Qp {
         if let Some(wr) = self.resp.recv {
             return Ok(wr);
         }
+        if !backend.cq_has_room() {
+            return Err(RequestFault::Deferred);
+        }
         match backend.take_recv() {
             TakenRecv::Wr(wr) => {
                 self.resp.recv = Some(wr);

@@ -504,10 +504,12 @@ pub const ENTRIES: &[Entry] = &[
         number: None,
         also: &[],
         reported: true,
-        what: "Packets dropped because too many waited for page faults already. Frames of \
-               RAW_PACKET never wait: they are dropped if their memory is not present. RC \
-               retransmits its packets.",
+        what: "Packets dropped because too many waited for page faults, or for room in a completion \
+               queue, already. Frames of RAW_PACKET never wait: they are dropped if their memory \
+               is not present. RC retransmits its packets.",
         causes: &[
+            "A process that has filled its completion queue consumes nothing, although messages \
+             arrive.",
             "Memory with on-demand paging is swapped out, or on a slow file system (FUSE, NFS), or \
              userfaultfd handles its page faults.",
             "Memory is received into for the first time: touch or prefetch it before.",
