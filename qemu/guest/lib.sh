@@ -341,17 +341,24 @@ capture() {
 	local n
 	# Packets are checked as they are on the wire: without GSO and GRO, and with checksums.
 	for n in a b; do on $n ethtool -K "$(netdev $n)" tx off tx-udp-segmentation off gro off >/dev/null 2>/dev/null || true; done
-	on "$1" tcpdump -Z root --immediate-mode -q -i "$(netdev "$1")" -B 16384 ${CAPTURE_LIMITS:-} -U -w "/share/results/${2:-$RXE_TEST.wire}" udp port 4791 >/tmp/tcpdump.log 2>&1 &
+	CAPTURE_FILE=/share/results/${2:-$RXE_TEST.wire}
+	on "$1" tcpdump -Z root --immediate-mode -q -i "$(netdev "$1")" -B 16384 ${CAPTURE_LIMITS:-} -U -w "$CAPTURE_FILE" udp port 4791 >/tmp/tcpdump.log 2>&1 &
 	CAPTURE=$!
 	local _
 	for _ in $(seq 100); do grep -q listening /tmp/tcpdump.log && return; sleep 0.1; done
 	fail "tcpdump did not start: $(cat /tmp/tcpdump.log)"
 }
 captured() {
-	sleep 0.5
+	local size=-1 before n
+	# A signal ends tcpdump although packets wait: on a busy host it has not written them half a second later.
+	for n in $(seq 20); do
+		sleep 0.5
+		before=$size
+		size=$(on "${1:-a}" stat -c %s "$CAPTURE_FILE" 2>/dev/null) || true
+		[ "$size" != "$before" ] || break
+	done
 	on "${1:-a}" pkill -INT -x tcpdump
 	wait "$CAPTURE" 2>/dev/null || true
-	local n
 	for n in a b; do on $n ethtool -K "$(netdev $n)" tx on tx-udp-segmentation on gro on >/dev/null 2>/dev/null || true; done
 }
 
