@@ -41,7 +41,9 @@ forgotten() {
 	trap 'forget "$incomplete"' EXIT
 	trap 'exit 130' INT TERM HUP
 }
-alone() { unshare --mount --propagation private --pid --fork --kill-child --mount-proc -- "$@"; }
+# mmdebstrap gets no other files of its callers, such as locks and pipes: it gives the lowest descriptor that is free to /bin/sh, which knows
+# none above 9.
+alone() { unshare --mount --propagation private --pid --fork --kill-child --mount-proc -- "$@" 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; }
 
 # debian_tree TREE SUITES OPTION…: makes a tree with these options of mmdebstrap, of the first of the SUITES (one word), with the others as
 # sources of packages. They come from the mirror of this machine, or else from the default of mmdebstrap, which has only the first of them.

@@ -453,6 +453,17 @@ class Suites(Shell):
         self.assertTrue(examined.endswith(f"panics.sh {self.folder}/clone/out/sid"), examined)
         self.assertEqual((self.folder / "clone/out/sid/release").read_text(), f"{self.RELEASE}\n")
 
+    def test_files_of_the_caller(self):
+        """mmdebstrap takes the lowest descriptors that are free, and its shell knows none above 9."""
+        self.fake("mmdebstrap", self.TREE + '\necho "opens $(ls -l /proc/self/fd | grep -c of-the-caller)" >>$state/calls')
+        with open(self.folder / "of-the-caller", "w") as file:
+            source = fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, 20)
+            status, said = self.end(self.start("suite-module.sh", "sid", close_fds=False,
+                                               preexec_fn=lambda: [os.dup2(source, number) for number in range(3, 10)]))
+            os.close(source)
+        self.assertEqual(status, 0, said)
+        self.assertEqual(self.calls("opens"), ["opens 0"])
+
     def test_second_run_brings_it_up_to_date(self):
         """A newer kernel is prepared in the same tree; without the network the one that is there is used."""
         self.build()
