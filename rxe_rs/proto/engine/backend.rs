@@ -163,8 +163,8 @@ counters! {
         /// or more CNPs arrived than packets were sent.
         CnpIgnored = "rp_cnp_ignored",
         /// A packet was dropped because too many already waited for page faults or for room in a
-        /// CQ, or a raw frame because its receive buffer caused a page fault: frames are never
-        /// deferred.
+        /// CQ, or a raw frame because its receive buffer caused a page fault or the CQ had no room:
+        /// frames are never deferred.
         PageFaultDropped = "page_fault_dropped",
         /// A SEND request completed, successfully or in error.
         SendCompleted = "rdma_sends",

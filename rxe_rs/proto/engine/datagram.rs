@@ -145,10 +145,14 @@ impl Qp {
     }
 
     /// Processes one Ethernet frame received by a raw packet QP. Like a datagram, it is dropped if
-    /// no receive, or one too short, is posted.
+    /// no receive, or one too short, is posted, or while the CQ has no room.
     pub fn handle_frame(&mut self, frame: &Payload<'_>, backend: &mut impl Backend) {
         if self.state.receives().is_err() || self.service != Service::Raw {
             return;
+        }
+        if self.resp.recv.is_none() && !backend.cq_has_room() {
+            // Frames are unreliable, and are not deferred.
+            return backend.count(Count::PageFaultDropped);
         }
         let Some(wr) = self.take_recv_wqe(backend) else {
             return;

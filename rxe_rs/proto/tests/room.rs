@@ -60,6 +60,7 @@ mod messages {
     use rxe_proto::engine::wr::{AhName, SendBody, SendOp, UdDest};
     use rxe_proto::engine::{Service, State};
     use rxe_proto::sim::{set_remote, wr, Link, Pair, RecvBuf, REMOTE};
+    use rxe_proto::wire::payload::Payload;
 
     /// Posts a receive on side 1, and a request of `op` on side 0.
     fn post(pair: &mut Pair, op: SendOp, n: usize) {
@@ -119,6 +120,25 @@ mod messages {
             assert_eq!(counts[1][Count::SequenceNakSent], 0);
             assert_eq!(counts[0][Count::Retry], 0);
         }
+    }
+
+    /// Raw frames are dropped and counted.
+    #[test]
+    fn frames_do_not_wait() {
+        let mut pair = Pair::small(Service::Raw, 1, Link::PERFECT);
+        let (qp, host) = (&mut pair.qps[1], &mut pair.hosts[1]);
+        host.receives.push_back(RecvBuf {
+            wr_id: 7,
+            at: 0,
+            len: 100,
+        });
+        host.full = true;
+        qp.handle_frame(&Payload::from_slice(&[5; 60]), host);
+        assert_eq!(host.counts[Count::PageFaultDropped], 1);
+        assert!(host.received.is_empty());
+        host.full = false;
+        qp.handle_frame(&Payload::from_slice(&[6; 60]), host);
+        assert_eq!(numbers(&pair), [7]);
     }
 
     /// A WRITE without immediate data needs no room, and neither do receives that are flushed.

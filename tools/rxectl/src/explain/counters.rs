@@ -506,7 +506,7 @@ pub const ENTRIES: &[Entry] = &[
         reported: true,
         what: "Packets dropped because too many waited for page faults, or for room in a completion \
                queue, already. Frames of RAW_PACKET never wait: they are dropped if their memory \
-               is not present. RC retransmits its packets.",
+               is not present or the queue has no room. RC retransmits its packets.",
         causes: &[
             "A process that has filled its completion queue consumes nothing, although messages \
              arrive.",
