@@ -8,6 +8,9 @@ use crate::output::Out;
 use crate::pkey::PkeyRow;
 use serde::Serialize;
 
+/// What [`Netdev::namespace`] is for the namespace of the caller.
+const HERE: &str = "here";
+
 /// The network device of a link.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Netdev {
@@ -19,6 +22,13 @@ pub struct Netdev {
     pub mtu: Option<u32>,
     /// Operational state: `up`, `down`, …
     pub state: Option<String>,
+}
+
+impl Netdev {
+    /// Returns true if it is in the namespace of the caller.
+    pub fn is_here(&self) -> bool {
+        self.namespace.as_deref() == Some(HERE)
+    }
 }
 
 /// The information that `status` shows about a device.
@@ -91,7 +101,7 @@ fn find_netdev(host: &Host, device: &Device, name: String, mac: Option<&str>) ->
         let attribute = |what: &str| host.read(&format!("{folder}/{what}"));
         let netdev = Netdev {
             name: name.clone(),
-            namespace: Some("here".into()),
+            namespace: Some(HERE.into()),
             mtu: attribute("mtu").and_then(|mtu| mtu.parse().ok()),
             state: attribute("operstate"),
         };

@@ -21,12 +21,9 @@ struct Scope {
 
 impl Scope {
     fn of(status: &Status) -> Self {
-        let namespace = status
-            .netdev
-            .as_ref()
-            .map(|netdev| netdev.namespace.as_deref());
-        match namespace {
-            None | Some(Some("here")) => Self {
+        let elsewhere = status.netdev.as_ref().filter(|netdev| !netdev.is_here());
+        match elsewhere.map(|netdev| netdev.namespace.as_deref()) {
+            None => Self {
                 run: String::new(),
                 ip: "ip".into(),
                 note: "",
@@ -199,8 +196,7 @@ const UDP_FLOWS: [&str; 2] = ["udp4", "udp6"];
 /// which are all that distinguishes the queue pairs of two hosts. Only for a network device of this
 /// namespace, whose queues sysfs shows and for which ethtool can ask.
 fn receive_queues(host: &Host, status: &Status, report: &mut Report) {
-    let netdev = status.netdev.as_ref();
-    let Some(netdev) = netdev.filter(|netdev| netdev.namespace.as_deref() == Some("here")) else {
+    let Some(netdev) = status.netdev.as_ref().filter(|netdev| netdev.is_here()) else {
         return;
     };
     let name = netdev.name.as_str();
