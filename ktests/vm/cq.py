@@ -368,10 +368,11 @@ def test_posts_receives_within_a_batch(names):
             index, got = index + 1 & ring.mask, got + 1
             receives(1)
         arrived = counter(names[2], "rcvd_pkts")
-        messages(capacity)
-        # They find a queue that looks full.
+        messages(1)
+        # It finds a queue that looks full.
         soon(lambda: counter(names[2], "rcvd_pkts") > arrived)
         ring.number(rings.CONSUMER, index)
+        messages(capacity - 1)
         drain(a)
     soon(lambda: word(ring, rings.PRODUCER) == (index + capacity & ring.mask))
     assert a.state() == b.state() == e.IBV_QPS_RTS, "a queue pair has failed"

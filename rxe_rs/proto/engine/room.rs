@@ -10,7 +10,7 @@ use crate::time::Instant;
 
 /// Nanoseconds for which messages wait at most while the process consumes nothing: long for a
 /// process that is ready to run, and less than most peers need to take a connection for lost.
-pub const WAIT_NS: u64 = 100_000_000;
+pub const WAIT_NS: u64 = 250_000_000;
 
 /// Nanoseconds between the first two looks at the queue, and the most between two of them. In
 /// between they double.

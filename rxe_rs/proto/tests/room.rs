@@ -27,7 +27,7 @@ fn a_process_that_consumes_nothing_has_its_time() {
     let times = looks(&mut wait, |_| 3, 1000);
     assert_eq!(times[..4], [7, 50_007, 100_007, 200_007]);
     assert_eq!(*times.last().unwrap(), 7 + WAIT_NS);
-    assert!(times.len() < 25, "{} looks", times.len());
+    assert!(times.len() < 40, "{} looks", times.len());
     // It is over for further messages, too, until the process makes room.
     let later = Instant::from_ns(10 * WAIT_NS);
     assert_eq!(wait.until(later, 3), None);
