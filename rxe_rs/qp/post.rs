@@ -70,7 +70,7 @@ const MAX_WQE_DATA: usize = MAX_SGE * SGE_BYTES;
 const FEW_SGES: usize = 4;
 
 /// Nanoseconds for which the requests of a process wait at most if it has left little room in its
-/// CQ: time to take the completions that are there.
+/// CQ, but some: time to take the completions that are there.
 pub(super) const POSTPONED_NS: u64 = 2_000_000;
 
 impl QpCtx {
@@ -85,7 +85,9 @@ impl QpCtx {
     /// before the doorbell returns. A process that posts a request for each completion that
     /// `ibv_next_poll` returns would always find one more, and never come to `ibv_end_poll`, where
     /// librxe publishes the consumer index: the CQ would overflow although it is empty. When it is
-    /// about to, the requests wait until the process has published that, or for [`POSTPONED_NS`].
+    /// about to, the requests wait until the process has published that, or for [`POSTPONED_NS`];
+    /// while it has no room at all, for as long as messages do
+    /// ([`CqCtx::wait_for_room`](crate::verbs::cq::CqCtx::wait_for_room)).
     ///
     /// # Errors
     ///

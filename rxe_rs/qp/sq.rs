@@ -43,7 +43,8 @@ pub(super) struct Sq {
     pub(super) source: Source,
     /// No slot was left when WQEs were last fetched, so there may be more of them.
     full: bool,
-    /// Posted WQEs stay in the ring while the CQ has little room, until that time at most.
+    /// Posted WQEs stay in the ring while the CQ has no room, and until that time while it has
+    /// little.
     postponed: Option<Instant>,
 }
 
@@ -153,13 +154,14 @@ impl Sq {
         *full
     }
 
-    /// Leaves what is posted in the ring until the CQ has room, or until `until`; that of an
+    /// Leaves what is posted in the ring while the CQ has little room, until `until`; that of an
     /// earlier call stays if nothing has been fetched since.
     pub(super) fn postpone(&mut self, until: Instant) {
         self.postponed.get_or_insert(until);
     }
 
-    /// Returns the time until which posted WQEs stay in the ring at most, if they do.
+    /// Returns the time until which posted WQEs stay in the ring while the CQ has little room, if
+    /// they do.
     #[inline]
     pub(super) fn postponed(&self) -> Option<Instant> {
         self.postponed
