@@ -302,7 +302,7 @@ impl QpCtx {
             let next = now.saturating_add(waited.max(CROWDED_POLL_NS));
             Some(next.min(until))
         } else {
-            self.send_cq.wait_for_room(|| 0)
+            self.send_cq.wait_for_room(0)
         };
         if let Some(next) = next {
             self.timer.arm_at(next.as_ns());

@@ -264,17 +264,6 @@ impl CqRing {
             Store::Kernel(_) => 0,
         }
     }
-
-    /// Returns true if a process has left less than a quarter of its ring free.
-    fn is_crowded(&self) -> bool {
-        match &self.store {
-            Store::User(ring) => {
-                let capacity = ring.capacity();
-                ring.len() > capacity.wrapping_sub(capacity >> 2)
-            }
-            Store::Kernel(_) => false,
-        }
-    }
 }
 
 impl CqCtx {
@@ -294,10 +283,13 @@ impl CqCtx {
                 return false;
             }
             let stored = match &mut ring.store {
-                Store::User(user) => user.push(&encode_cqe(wc)),
+                Store::User(user) => {
+                    let stored = user.push(&encode_cqe(wc));
+                    self.note_fill(user, &mut ring.wait);
+                    stored
+                }
                 Store::Kernel(kernel) => kernel.push(wc, qp),
             };
-            self.note_fill(ring);
             let when = if stored {
                 ring.arm.added(wc.solicited, clock::now)
             } else {
@@ -320,37 +312,43 @@ impl CqCtx {
     /// Any context.
     #[inline]
     pub(crate) fn is_crowded(&self) -> bool {
-        self.crowded.load(Relaxed) && self.note_fill(&mut self.ring.lock())
+        self.crowded.load(Relaxed) && self.is_still_crowded()
     }
 
-    /// Looks whether the queue is more than three quarters full, and returns true if it is.
+    #[cold]
+    fn is_still_crowded(&self) -> bool {
+        let mut guard = self.ring.lock();
+        let CqRing { store, wait, .. } = &mut *guard;
+        let Store::User(user) = store else {
+            return false;
+        };
+        user.sync_consumer();
+        self.note_fill(user, wait)
+    }
+
+    /// Notes whether the ring was more than three quarters full when the process's index was last
+    /// read, and returns true if it was.
     #[inline]
-    fn note_fill(&self, ring: &mut CqRing) -> bool {
-        let crowded = ring.is_crowded();
+    fn note_fill(&self, ring: &CompletionRing, wait: &mut RoomWait) -> bool {
+        let capacity = ring.capacity();
+        let crowded = ring.held() > capacity.wrapping_sub(capacity >> 2);
         if crowded != self.crowded.load(Relaxed) {
             self.crowded.store(crowded, Relaxed);
-            ring.wait.end();
+            wait.end();
         }
         crowded
     }
 
     /// Returns when to look again, if the CQ of a process has no room for a further completion
     /// beside `expected` others, but the process may be about to make some. `None` if there is
-    /// room, and if there has been none for [`WAIT_NS`](rxe_proto::engine::room::WAIT_NS).
+    /// room, and if there has been none for [`WAIT_NS`](rxe_proto::engine::room::WAIT_NS). A CQ
+    /// that is not [crowded](Self::is_crowded) has room.
     ///
     /// # Context
     ///
     /// Any context.
-    #[inline]
-    pub(crate) fn wait_for_room(&self, expected: impl FnOnce() -> u32) -> Option<Instant> {
-        if !self.is_crowded() {
-            return None;
-        }
-        self.wait_while_full(expected())
-    }
-
     #[cold]
-    fn wait_while_full(&self, expected: u32) -> Option<Instant> {
+    pub(crate) fn wait_for_room(&self, expected: u32) -> Option<Instant> {
         let mut guard = self.ring.lock();
         let CqRing { store, wait, .. } = &mut *guard;
         let Store::User(user) = store else {
@@ -530,12 +528,13 @@ impl CompletionQueue for CqCtx {
         user.respond(&map_info(&mmap_entry)?)?;
         let (old, unread) = {
             let mut guard = self.ring.lock();
-            let Store::User(current) = &mut guard.store else {
+            let CqRing { store, wait, .. } = &mut *guard;
+            let Store::User(current) = store else {
                 return Err(EINVAL);
             };
             let unread = ring.take_over(current)?;
             let old = core::mem::replace(current, ring);
-            self.note_fill(&mut guard);
+            self.note_fill(current, wait);
             (old, unread)
         };
         // Completions that arrive meanwhile are added behind these. The process reads the new ring

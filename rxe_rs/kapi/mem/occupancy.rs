@@ -57,7 +57,7 @@ impl Occupancy {
 
     /// Returns the number of elements that may not have been consumed, as far as the kernel has
     /// seen.
-    const fn held(&self) -> u32 {
+    pub(super) const fn held(&self) -> u32 {
         self.produced.wrapping_sub(self.consumed) & self.mask
     }
 

@@ -341,6 +341,13 @@ impl CompletionRing {
         self.account.unread(index).unwrap_or(0)
     }
 
+    /// Returns the number of elements that the process had not consumed when its index was last
+    /// read.
+    #[inline]
+    pub fn held(&self) -> u32 {
+        self.account.held()
+    }
+
     /// Returns the index that the process has published, which may be impossible.
     pub fn consumer(&self) -> u32 {
         self.ring.load(Index::Consumer)
