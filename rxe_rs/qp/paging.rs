@@ -193,8 +193,8 @@ impl Paging {
         self.denied = None;
     }
 
-    /// Returns when the caller must call [`start_work`](Self::start_work) again, if what waits does
-    /// so for room in the CQ.
+    /// Returns when the caller may call [`start_work`](Self::start_work), if what waits does so for
+    /// room in the CQ.
     #[inline]
     pub(super) fn waits_for_room(&self, now: Instant) -> Option<Instant> {
         self.room_at.filter(|at| now < *at && self.fault.is_none())
@@ -202,12 +202,10 @@ impl Paging {
 
     /// Returns true if the caller must queue the work item.
     #[inline]
-    pub(super) fn start_work(&mut self, now: Instant) -> bool {
-        // Without a page fault, the first deferred packet is a FLUSH that is not complete, or waits
-        // for room.
-        let start = (self.fault.is_some() || self.is_deferring())
-            && self.waits_for_room(now).is_none()
-            && !self.work_queued;
+    pub(super) fn start_work(&mut self) -> bool {
+        // Without a page fault, the first deferred packet is a FLUSH that is not complete, or has
+        // waited for room.
+        let start = (self.fault.is_some() || self.is_deferring()) && !self.work_queued;
         self.work_queued |= start;
         start
     }

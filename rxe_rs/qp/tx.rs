@@ -55,6 +55,7 @@ use rxe_proto::{
             Tx,
             TxFault, //
         },
+        room::next_look,
         same_host::HostTag,
         Events,
         Progress,
@@ -93,10 +94,6 @@ const MAX_QUEUED_SHARED: usize = 1 << 16;
 /// softirqs: if they were pending without a break, `ksoftirqd` would run them, and share the CPU
 /// with the process that polls for completions.
 const TIMER_EVERY: u8 = 4;
-
-/// Nanoseconds until the next look at a CQ that has little room. It is as long as the wait so far
-/// after that, so that a process which takes no completions causes few looks.
-const CROWDED_POLL_NS: u64 = 50_000;
 
 /// How often and how long [`QpCtx::quiesce`] sleeps for a round on another CPU to end: a round
 /// takes microseconds, unless the host does not schedule that CPU of a virtual machine.
@@ -251,10 +248,14 @@ impl QpCtx {
             accounts = self.service != Service::Rc || !batch.is_small();
             inner.accounted |= accounts && !batch.is_empty();
             let events = inner.engine.take_events();
-            if let Some(at) = inner.paging.waits_for_room(now) {
-                self.timer.arm_at(at.as_ns());
-            }
-            let round = if inner.paging.start_work(now) {
+            let starts = match inner.paging.waits_for_room(now) {
+                Some(at) => {
+                    self.timer.arm_at(at.as_ns());
+                    false
+                }
+                None => inner.paging.start_work(),
+            };
+            let round = if starts {
                 inner.resuming = false;
                 Round::PageIn
             } else if let Some(mark) = wait {
@@ -299,8 +300,7 @@ impl QpCtx {
         };
         let next = if now < until && self.send_cq.is_crowded() {
             let waited = POSTPONED_NS.saturating_sub(until.ns_since(now));
-            let next = now.saturating_add(waited.max(CROWDED_POLL_NS));
-            Some(next.min(until))
+            Some(next_look(now, waited).min(until))
         } else {
             self.send_cq.wait_for_room(0)
         };

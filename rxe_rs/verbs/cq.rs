@@ -354,11 +354,12 @@ impl CqCtx {
         let Store::User(user) = store else {
             return None;
         };
-        if user.len().saturating_add(expected) < user.capacity() {
+        user.sync_consumer();
+        if user.held().saturating_add(expected) < user.capacity() {
             wait.end();
             return None;
         }
-        wait.until(clock::now(), user.consumer())
+        wait.until(clock::now(), user.consumed())
     }
 
     /// Returns true if the consumer is to be notified now; arms the timer if later. The ring must

@@ -55,6 +55,12 @@ impl Occupancy {
         self.produced
     }
 
+    /// Returns the index of the element that the process consumes next, as far as the kernel has
+    /// seen.
+    pub(super) const fn consumed(&self) -> u32 {
+        self.consumed
+    }
+
     /// Returns the number of elements that may not have been consumed, as far as the kernel has
     /// seen.
     pub(super) const fn held(&self) -> u32 {

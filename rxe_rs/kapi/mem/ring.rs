@@ -348,9 +348,9 @@ impl CompletionRing {
         self.account.held()
     }
 
-    /// Returns the index that the process has published, which may be impossible.
-    pub fn consumer(&self) -> u32 {
-        self.ring.load(Index::Consumer)
+    /// Returns the process's index as it was when it was last read.
+    pub fn consumed(&self) -> u32 {
+        self.account.consumed()
     }
 
     /// Returns true if all have been consumed.

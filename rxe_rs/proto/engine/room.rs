@@ -16,6 +16,12 @@ pub const WAIT_NS: u64 = 250_000_000;
 /// between they double.
 const LOOK_NS: (u64, u64) = (50_000, 10_000_000);
 
+/// Returns when to look at a queue again that something has waited for since `waited_ns` before
+/// `now`: a process that consumes nothing causes few looks.
+pub fn next_look(now: Instant, waited_ns: u64) -> Instant {
+    now.saturating_add(waited_ns.clamp(LOOK_NS.0, LOOK_NS.1))
+}
+
 /// A time without room.
 #[derive(Clone, Copy, Debug)]
 struct Shortage {
@@ -65,9 +71,8 @@ impl RoomWait {
             return None;
         }
         // A process that moves its index without end does not make the looks more frequent.
-        let next = now.ns_since(shortage.begin).clamp(LOOK_NS.0, LOOK_NS.1);
-        let end = shortage.moved.saturating_add(WAIT_NS);
-        Some(now.saturating_add(next).min(end))
+        let next = next_look(now, now.ns_since(shortage.begin));
+        Some(next.min(shortage.moved.saturating_add(WAIT_NS)))
     }
 
     /// The queue has room.

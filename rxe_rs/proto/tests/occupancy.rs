@@ -95,6 +95,7 @@ proptest! {
                 }
             }
             prop_assert_eq!(u64::from(ring.produced()), produced & u64::from(mask));
+            prop_assert_eq!(u64::from(ring.consumed()), consumed & u64::from(mask));
             prop_assert_eq!(ring.unread(consumed as u32), Some((produced - consumed) as u32));
         }
     }
