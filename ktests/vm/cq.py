@@ -12,9 +12,7 @@ import struct
 import subprocess
 import time
 
-from pyverbs.cq import CQ
 from pyverbs.device import Context
-from pyverbs.qp import QP, QPCap, QPInitAttr
 import pyverbs.enums as e
 
 from lib import rings, uverbs
@@ -336,12 +334,7 @@ def test_posts_within_a_batch(names):
 
 def batches_of_receives(names):
     """Runs what the next test is about. Returns false if the program was too slow for that: the driver waits for 250 ms."""
-    a, b = End(names[0], int(names[1])), End(names[2], int(names[3]))
-    b.cq = CQ(b.ctx, 14, None, None, 0)
-    cap = QPCap(max_send_wr=16, max_recv_wr=64, max_send_sge=1, max_recv_sge=1)
-    b.qp = QP(b.pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=b.cq, rcq=b.cq, cap=cap, sq_sig_all=1))
-    a.connect(b, 1, 2)
-    b.connect(a, 2, 1)
+    a, b = pair(names, b_cqe=14)
     ring, capacity = ring_of(b), b.cq.cqe
     index = got = sent = posted = 0
 

@@ -27,12 +27,12 @@ class End:
     """A device with one protection domain, completion queue, queue pair and memory region."""
 
     def __init__(self, name, gid_index, size=65536, access=ACCESS, depth=64, qp_type=e.IBV_QPT_RC, sges=4, inline=0,
-                 events=False, vector=0):
+                 events=False, vector=0, cqe=None):
         self.ctx = Context(name=name)
         self.gid_index = gid_index
         self.pd = PD(self.ctx)
         self.channel = CompChannel(self.ctx) if events else None
-        self.cq = CQ(self.ctx, 4 * depth, None, self.channel, vector)
+        self.cq = CQ(self.ctx, cqe or 4 * depth, None, self.channel, vector)
         cap = QPCap(max_send_wr=depth, max_recv_wr=depth, max_send_sge=sges, max_recv_sge=sges, max_inline_data=inline)
         self.init = QPInitAttr(qp_type=qp_type, scq=self.cq, rcq=self.cq, cap=cap, sq_sig_all=1)
         self.qp = QP(self.pd, self.init)
