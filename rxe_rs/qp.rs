@@ -139,14 +139,21 @@ struct PendingNotify {
 /// A work request that completed in error; flushed ones are not recorded.
 #[derive(Clone, Copy)]
 struct FailedWr {
-    queue: &'static CStr,
+    queue: WorkQueue,
     status: WcStatus,
+}
+
+/// One of the two work queues of a QP.
+#[derive(Clone, Copy)]
+enum WorkQueue {
+    Send,
+    Receive,
 }
 
 impl PendingNotify {
     /// Records that a work request of `queue` completed with `status`.
     #[inline]
-    fn note(&mut self, queue: &'static CStr, status: WcStatus) {
+    fn note(&mut self, queue: WorkQueue, status: WcStatus) {
         if !matches!(status, WcStatus::Success | WcStatus::WrFlushErr) {
             self.failed.get_or_insert(FailedWr { queue, status });
         }
@@ -329,6 +336,10 @@ impl QpCtx {
             self.recv_cq.notify(rcu, origin);
         }
         if let Some(FailedWr { queue, status }) = notify.failed {
+            let queue = match queue {
+                WorkQueue::Send => c"send",
+                WorkQueue::Receive => c"receive",
+            };
             self.dev.handle.failed(self.qpn, queue, status.to_u32());
         }
     }

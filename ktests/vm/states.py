@@ -425,6 +425,18 @@ def test_posts_by_state(names):
     message(b, a)
 
 
+def test_receives_posted_in_error(names):
+    """Receive requests that a process posts in the error state are flushed, although librxe does not call the driver for them."""
+    for make in (pair, unreliable_pair, datagram_pair):
+        b = make(names)[1]
+        to_state(b, e.IBV_QPS_ERR)
+        b.no_completion(0.2)
+        for n in range(3):
+            b.recv(b.sge(100), wr_id=n)
+            assert b.complete(e.IBV_WC_WR_FLUSH_ERR).wr_id == n
+        b.no_completion(0.2)
+
+
 def test_refused_change_while_sending(names):
     """A request completes although changes to ERR are asked for and refused meanwhile: a queue pair about to stop sends what it owes, and so
     takes over the sending from another context."""

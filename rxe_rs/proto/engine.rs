@@ -11,7 +11,7 @@
 //! several), [`offered`] (requests whose payload the peer may copy), [`transition`] (attributes by
 //! state transition), [`backend`] (the traits that the owner implements), [`wr`] and [`wc`] (work
 //! requests and completions), [`notify`] (CQ arming and moderation), [`room`] (how long messages
-//! wait for room in a CQ).
+//! wait for room in a CQ), `late_receives` (receive requests that are posted in ERR).
 
 pub mod attrs;
 pub mod backend;
@@ -20,6 +20,7 @@ mod congestion;
 mod datagram;
 mod delayed_ack;
 mod gso;
+mod late_receives;
 mod merge;
 pub mod notify;
 pub mod offered;
@@ -37,6 +38,7 @@ pub mod wc;
 pub mod window;
 pub mod wr;
 
+pub use late_receives::ReceiveQueue;
 pub use responder::ReplayEntry;
 pub use response::PendingResponse;
 

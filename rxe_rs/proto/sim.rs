@@ -29,7 +29,7 @@ use crate::engine::wc::{NetworkType, WcStatus};
 use crate::engine::wr::{
     FlushKind, LocalOp, Register, RemoteAddr, SendBody, SendOp, SendWqe, SendWr, UdDest,
 };
-use crate::engine::{Progress, Qp, RxMeta, Service, State, ToSend};
+use crate::engine::{Progress, Qp, ReceiveQueue, RxMeta, Service, State, ToSend};
 use crate::ids::{Mtu, Psn, Qpn, RKey};
 use crate::time::Instant;
 use crate::wire::feth::Selectivity;
@@ -333,8 +333,8 @@ impl Pair {
             link,
             rng,
             qps: [
-                Qp::new(service, Qpn::new(0x11), false),
-                Qp::new(service, Qpn::new(0x12), false),
+                Qp::new(service, Qpn::new(0x11), ReceiveQueue::Announced),
+                Qp::new(service, Qpn::new(0x12), ReceiveQueue::Announced),
             ],
             hosts: [Host::default(), Host::default()],
             wire: BTreeMap::new(),

@@ -14,7 +14,8 @@ use super::{
     sq::Sq,
     PendingNotify,
     QpCtx,
-    QpInner, //
+    QpInner,
+    WorkQueue, //
 };
 use crate::{
     device::{
@@ -437,12 +438,12 @@ impl RemoteMemory for QpBackend<'_, '_> {
 impl Completions for QpBackend<'_, '_> {
     fn complete_send(&mut self, wc: &Wc) {
         self.notify.send |= self.ctx.send_cq.push(wc, self.ctx.token);
-        self.notify.note(c"send", wc.status);
+        self.notify.note(WorkQueue::Send, wc.status);
     }
 
     fn complete_recv(&mut self, wc: &Wc) {
         self.notify.recv |= self.ctx.recv_cq.push(wc, self.ctx.token);
-        self.notify.note(c"receive", wc.status);
+        self.notify.note(WorkQueue::Receive, wc.status);
     }
 
     fn wakes_process(&self) -> bool {

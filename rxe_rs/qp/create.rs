@@ -201,13 +201,12 @@ impl QpCtx {
         let qpn = reserved
             .as_ref()
             .map_or(Qpn::GSI.get(), |reserved| reserved.number());
-        let uses_srq = init.srq.is_some();
         let sq = Sq::new(sends, wqe_data_len)?;
         let page_in = PageIn::new()?;
         let paging = Paging::new(page_in.clone());
         // Initialized in place: it is too large for the stack.
         let inner = init!(QpInner {
-            engine: Engine::new(service, Qpn::new(qpn), uses_srq),
+            engine: Engine::new(service, Qpn::new(qpn), receives.kind()),
             sq,
             offered: Offered::default(),
             rq: Rq {

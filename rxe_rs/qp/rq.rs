@@ -26,7 +26,8 @@ use rxe_proto::{
             LocalFault,
             TakenRecv, //
         },
-        wr::RecvWr, //
+        wr::RecvWr,
+        ReceiveQueue, //
     },
     table::region::Access,
     wire::packet::Payload, //
@@ -45,6 +46,17 @@ pub(super) enum Source {
     Kernel,
     /// Requests of a shared receive queue, in [`QpCtx::srq`].
     Shared,
+}
+
+impl Source {
+    /// Returns what the engine has to know about it.
+    pub(super) fn kind(&self) -> ReceiveQueue {
+        match self {
+            Self::User { .. } => ReceiveQueue::Unannounced,
+            Self::Kernel => ReceiveQueue::Announced,
+            Self::Shared => ReceiveQueue::Shared,
+        }
+    }
 }
 
 /// The receive queue and the WQE in use.

@@ -317,7 +317,7 @@ impl Qp {
                 // dropped, and the next one uses the receive WQE (class D of IBTA 9.9.3); a WQE of
                 // a shared receive queue completes in error without affecting the QP (class E).
                 backend.count(Count::NoReceive);
-                if self.uses_srq {
+                if self.uses_srq() {
                     if let Some(wr) = self.resp.recv.take() {
                         let status = WcStatus::LocLenErr;
                         backend.complete_recv(&Wc::recv_error(

@@ -11,6 +11,7 @@ use super::congestion::{
     cnp_headers, is_marked, CnpFilter, CnpGenerator, Meter, CNP_PAYLOAD_BYTES,
 };
 use super::gso::GsoPolicy;
+use super::late_receives::{LateReceives, ReceiveQueue};
 use super::pacer::{Pacer, PathState};
 use super::repeat::{KeptPacket, MAX_AHEAD};
 use super::requester::{packets, Requester};
@@ -71,16 +72,14 @@ pub struct Qp {
     pub(super) gso: GsoPolicy,
     pub(super) same_host: SameHost,
     seen_packet: bool,
-    pub(super) uses_srq: bool,
+    receives: ReceiveQueue,
+    late_receives: LateReceives,
 }
 
 impl Qp {
-    /// A QP in RESET.
-    ///
-    /// With `uses_srq` it takes its receive requests from a shared receive queue, which is not
-    /// flushed when the QP enters ERR.
+    /// A QP in RESET, which takes its receive requests from `receives`.
     #[inline]
-    pub fn new(service: Service, qpn: Qpn, uses_srq: bool) -> Self {
+    pub fn new(service: Service, qpn: Qpn, receives: ReceiveQueue) -> Self {
         Self {
             service,
             state: State::Reset,
@@ -96,7 +95,8 @@ impl Qp {
             gso: GsoPolicy::new(),
             same_host: SameHost::default(),
             seen_packet: false,
-            uses_srq,
+            receives,
+            late_receives: LateReceives::default(),
         }
     }
 
@@ -110,6 +110,11 @@ impl Qp {
     #[inline]
     pub fn state(&self) -> State {
         self.state
+    }
+
+    /// True if the receive requests are those of a shared receive queue.
+    pub(super) fn uses_srq(&self) -> bool {
+        self.receives == ReceiveQueue::Shared
     }
 
     /// PSN of the next new packet; retransmissions have lower PSNs.
@@ -171,10 +176,10 @@ impl Qp {
     /// ```
     /// use rxe_proto::engine::attrs::{pending_responses, replay_entries};
     /// use rxe_proto::engine::backend::Storage;
-    /// use rxe_proto::engine::{PendingResponse, Qp, ReplayEntry, Service};
+    /// use rxe_proto::engine::{PendingResponse, Qp, ReceiveQueue, ReplayEntry, Service};
     /// use rxe_proto::ids::Qpn;
     ///
-    /// let mut qp = Qp::new(Service::Rc, Qpn::new(0x11), false);
+    /// let mut qp = Qp::new(Service::Rc, Qpn::new(0x11), ReceiveQueue::Announced);
     /// let mut pending = [PendingResponse::EMPTY; 6];
     /// let mut replay = [ReplayEntry::EMPTY; 4];
     /// assert!(pending.len() >= pending_responses(3) && replay.len() >= replay_entries(3));
@@ -217,6 +222,7 @@ impl Qp {
                 self.gso = GsoPolicy::new();
                 self.same_host.forget();
                 self.seen_packet = false;
+                self.late_receives = LateReceives::default();
                 self.state = State::Reset;
             }
             State::Err => {
@@ -408,6 +414,7 @@ impl Qp {
         }
         self.nak_timeout(now, backend);
         self.resp.delayed_ack.expire(now);
+        self.late_receives.expire(now);
         if self.paced_until.is_some_and(|at| at <= now) {
             self.paced_until = None;
         }
@@ -426,6 +433,7 @@ impl Qp {
             self.delayed_ack_deadline(),
             self.tx_resume,
             self.paced_until,
+            self.late_receives.deadline(),
         ]
         .into_iter()
         .flatten()
@@ -584,6 +592,9 @@ impl Qp {
             },
             State::Err | State::Sqe => {
                 self.flush_posted(backend);
+                if self.state == State::Err && self.receives == ReceiveQueue::Unannounced {
+                    self.late_receives.on_look(now);
+                }
                 Progress::Idle
             }
             _ => Progress::Idle,
@@ -637,7 +648,7 @@ impl Qp {
     pub(super) fn enter_error(&mut self, backend: &mut impl Backend) {
         backend.entering_error();
         // Raised once, even if ERR is entered again (IBTA 11.6.3).
-        self.events.last_wqe |= self.uses_srq && self.state != State::Err;
+        self.events.last_wqe |= self.uses_srq() && self.state != State::Err;
         self.state = State::Err;
         self.resp.kept.clear();
         self.req.deadline = None;
@@ -681,7 +692,7 @@ impl Qp {
 
     /// Completes what is posted to the receive queue as flushed. Requests of an SRQ stay there.
     fn flush_receives(&mut self, backend: &mut impl Backend) {
-        if self.uses_srq {
+        if self.uses_srq() {
             return;
         }
         // Bounded: a process that posts as fast as this loop flushes must not keep it running.

@@ -5,7 +5,7 @@
 use rxe_proto::drop::DropReason;
 use rxe_proto::engine::wc::WcStatus;
 use rxe_proto::engine::wr::SendOp;
-use rxe_proto::engine::{Events, Qp, Service, State};
+use rxe_proto::engine::{Events, Qp, ReceiveQueue, Service, State};
 use rxe_proto::ids::{Mtu, Psn, Qpn, RKey};
 use rxe_proto::sim::{set_rkey, wr, Link, Pair, RecvBuf};
 
@@ -24,7 +24,7 @@ fn post_receives(pair: &mut Pair, side: usize, ids: core::ops::Range<u64>) {
 
 /// Attaches the receiver to a shared receive queue and sets its expected PSN to `psn`.
 fn share(pair: &mut Pair, side: usize, psn: Psn) {
-    let mut qp = Qp::new(Service::Rc, Qpn::new(0x12), true);
+    let mut qp = Qp::new(Service::Rc, Qpn::new(0x12), ReceiveQueue::Shared);
     qp.attrs = pair.qps[side].attrs;
     qp.set_rq_psn(psn);
     qp.set_state(State::Rtr, &mut pair.hosts[side]);
@@ -102,6 +102,49 @@ fn receive_queues_are_flushed() {
     assert!(pair.qps[1].take_events().is_empty());
 }
 
+/// A process posts receive requests to a failed QP without a call. They are flushed after no more
+/// than the time since the failure, and a QP that is left in ERR causes few looks.
+#[test]
+fn receives_that_nobody_announces_are_flushed() {
+    const MS: u64 = 1_000_000;
+    let mut pair = Pair::small(Service::Rc, 1, Link::PERFECT);
+    let mut qp = Qp::new(Service::Rc, Qpn::new(0x12), ReceiveQueue::Unannounced);
+    qp.attrs = pair.qps[1].attrs;
+    for state in [State::Init, State::Rtr, State::Rts, State::Err] {
+        qp.set_state(state, &mut pair.hosts[1]);
+    }
+    pair.qps[1] = qp;
+    pair.transmit(1);
+    let failed_at = pair.now;
+    // The driver's timer.
+    let pass = |pair: &mut Pair, end| {
+        let mut looks = 0;
+        while let Some(at) = pair.qps[1].poll_timeout().filter(|at| *at <= end) {
+            pair.now = at;
+            pair.qps[1].handle_timeout(at, &mut pair.hosts[1]);
+            pair.transmit(1);
+            looks += 1;
+        }
+        pair.now = end;
+        looks
+    };
+    for (id, after) in [(0, 0), (1, 3), (2, 40), (3, 2000)] {
+        pass(&mut pair, failed_at + after * MS);
+        assert_eq!(pair.hosts[1].received.len(), id);
+        let id = id as u64;
+        post_receives(&mut pair, 1, id..id + 1);
+        let end = pair.now + after.max(1) * MS;
+        pass(&mut pair, end);
+        let (wc, _) = pair.hosts[1].received.last().unwrap();
+        assert_eq!((wc.wr_id, wc.status), (id, WcStatus::WrFlushErr));
+    }
+    let end = pair.now + 3600 * SECOND;
+    let looks = pass(&mut pair, end);
+    assert!((1..20).contains(&looks), "{looks}");
+    pair.qps[1].set_state(State::Reset, &mut pair.hosts[1]);
+    assert_eq!(pair.qps[1].poll_timeout(), None);
+}
+
 /// A QP that cannot report completions fails with an event, once, unless it has failed already.
 #[test]
 fn failure_without_a_completion() {
@@ -116,7 +159,7 @@ fn failure_without_a_completion() {
     let host = &mut pair.hosts[0];
     pair.qps[0].fail_locally(host);
     assert!(pair.qps[0].take_events().is_empty());
-    let mut fresh = Qp::new(Service::Rc, Qpn::new(0x13), false);
+    let mut fresh = Qp::new(Service::Rc, Qpn::new(0x13), ReceiveQueue::Announced);
     fresh.fail_locally(&mut pair.hosts[0]);
     assert_eq!(fresh.state(), State::Reset);
     assert!(fresh.take_events().is_empty());

@@ -61,7 +61,11 @@ fn unreliable_connections_never_enter_err() {
     for shared in [false, true] {
         let mut pair = Pair::small(Service::Uc, 12, Link::PERFECT);
         if shared {
-            let mut qp = rxe_proto::engine::Qp::new(Service::Uc, Qpn::new(0x12), true);
+            let mut qp = rxe_proto::engine::Qp::new(
+                Service::Uc,
+                Qpn::new(0x12),
+                rxe_proto::engine::ReceiveQueue::Shared,
+            );
             let host = &mut pair.hosts[1];
             qp.set_state(State::Init, host);
             qp.attrs = pair.qps[1].attrs;
