@@ -48,10 +48,10 @@ NOT_STEPS = {
     "what follows an error, a loss or a page fault":
         "accepts apply_denied ask_for_gap count_drop discard_buffer drop_nak duplicate_response end_repeat enter_error entering_error enter_sqe "
         "fail_oldest fail_with handle_loss keep learn lost move_cursor nak_and_fail note_fault on_answered on_retransmit overflow probe_oldest raise_error_event "
-        "record_fault recv_error refuse_duplicate repeat replay_kept request_missing rxe_rs_tx_undo send_ack_before start_page_in start_work",
+        "record_fault recv_error refuse_duplicate repeat replay_kept request_missing room_for_sends rxe_rs_tx_undo send_ack_before start_page_in start_work waits_for_room",
     "timers, pacing and records":
         "advance_past arm_at arm_timer budget kick kick_elsewhere note_drained note_fill note_in_flight on_acknowledged on_marked "
-        "on_packet on_request on_request_sent on_sent postpone postpones raise_events rearm request_ack resume_at rxe_rs_ct_confirm spend traffic try_get",
+        "on_packet on_request on_request_sent on_sent postpone raise_events rearm request_ack resume_at rxe_rs_ct_confirm spend sync_consumer traffic try_get",
 }
 
 

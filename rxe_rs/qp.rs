@@ -295,10 +295,15 @@ impl QpCtx {
     #[inline]
     #[must_use]
     fn unlock(mut inner: SpinLockBhGuard<'_, QpInner>) -> PendingNotify {
-        if inner.engine.state() == State::Err && !inner.kept.is_empty() {
-            // No packet will follow them: they would occupy memory that the device has for all of
+        if inner.engine.state() == State::Err {
+            // Nothing is received any more: they would occupy memory that the device has for all of
             // its QPs until the consumer resets or destroys this one.
-            inner.kept.clear();
+            if !inner.kept.is_empty() {
+                inner.kept.clear();
+            }
+            if inner.paging.is_deferring() {
+                inner.paging.drop_deferred();
+            }
         }
         core::mem::take(&mut inner.notify)
     }
@@ -394,7 +399,7 @@ impl QpCtx {
                 return;
             }
             if Self::accepts_sends(inner.engine.state()) {
-                inner.sq.fetch(self.kernel.as_deref());
+                inner.sq.fetch(self.kernel.as_deref(), u32::MAX);
             }
             let mrs = self.mr_access(&rcu, &inner);
             let (engine, mut backend, _) = inner.split(self, &mrs);

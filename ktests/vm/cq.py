@@ -13,12 +13,14 @@ import subprocess
 import time
 
 from pyverbs.device import Context
+from pyverbs.qp import QPAttr
+from pyverbs.wr import SendWR
 import pyverbs.enums as e
 
 from lib import rings, uverbs
 from lib.case import case
 from lib.counters import counter
-from lib.ends import End, async_event, in_thread, notified, pair
+from lib.ends import QKEY, End, async_event, datagram, datagram_pair, in_thread, notified, pair
 
 DEFAULTS = dict(timeout=40, driver="rxe_rs", reason="rdma_rxe has no moderation and no completion vectors")
 EXTENDED, MODIFY_CQ = 0x80000000, 57
@@ -288,8 +290,9 @@ def slot_id(ring, index):
 
 
 def ring_of(end):
-    """The mapped ring of an end's CQ: no other one in the process has that size."""
-    found = [ring for ring in rings.mapped() if ring.log2 == 6 and ring.mask >= end.cq.cqe and ring.mask // 2 < end.cq.cqe]
+    """The mapped ring of an end's CQ: no other one in the process has that size. Half of what was asked for, and two elements, are to spare."""
+    mask = (1 << (end.cq.cqe + (end.cq.cqe + 1) // 2 + 1).bit_length()) - 1
+    found = [ring for ring in rings.mapped() if (ring.log2, ring.mask) == (6, mask)]
     assert len(found) == 1, [(ring.log2, ring.mask) for ring in rings.mapped()]
     return found[0]
 
@@ -310,26 +313,141 @@ def poll_as_old_library(ring):
     return got
 
 
-def test_posts_within_a_batch(names):
-    """A program posts a request for each completion that ibv_next_poll() returns. Its requests may complete before the doorbell returns,
-    but it must find the end of the completions nevertheless, because only then librxe publishes what it has taken."""
-    a, b = pair(names, depth=14, b_depth=64)
+def posts_within_a_batch(names, cqe):
+    """Runs what the next test is about. Returns false if the program was too slow for that: the driver waits for 250 ms."""
+    a, b = pair(names, cqe=cqe, b_cqe=256)
     ring, remote = ring_of(a), (b.mr.buf, b.mr.rkey)
     posted, index, batches = 1, word(ring, rings.CONSUMER), 0
     a.post(e.IBV_WR_RDMA_WRITE, a.sge(8), wr_id=posted, remote=remote)
-    while posted < 2000:
+    while posted < 500:
         soon(lambda: word(ring, rings.PRODUCER) != index)
+        begin = time.monotonic()
         while index != word(ring, rings.PRODUCER):
             assert slot_id(ring, index) == posted
             index = index + 1 & ring.mask
             posted += 1
             a.post(e.IBV_WR_RDMA_WRITE, a.sge(8), wr_id=posted, remote=remote)
         ring.number(rings.CONSUMER, index)
+        if time.monotonic() > begin + 0.2:
+            return False
         batches += 1
     soon(lambda: slot_id(ring, index) == posted)
     assert batches > 1, "only one batch"
     assert a.state() == b.state() == e.IBV_QPS_RTS, "a queue pair has failed"
     assert async_event(a.ctx, 0.2) is None, "an event"
+    return True
+
+
+def test_posts_within_a_batch(names):
+    """A program posts a request for each completion that ibv_next_poll() returns. Its requests may complete before the doorbell returns,
+    but it must find the end of the completions nevertheless, because only then librxe publishes what it has taken. Its completion queue may
+    be as small as one completion, if one request is outstanding."""
+    for cqe in (1, 2, 14, 56):
+        assert any(posts_within_a_batch(names, cqe) for _ in range(20)), "the machine is too slow"
+
+
+def post_writes(end, remote, ids, together):
+    """Posts WRITEs singly, or as a list."""
+    if not together:
+        for n in ids:
+            end.post(e.IBV_WR_RDMA_WRITE, end.sge(8), wr_id=n, remote=remote)
+        return
+    # All of them, because a request does not keep the next one.
+    chain = [None]
+    for n in reversed(ids):
+        wr = SendWR(wr_id=n, num_sge=1, sg=[end.sge(8)], opcode=e.IBV_WR_RDMA_WRITE, send_flags=e.IBV_SEND_SIGNALED, next_wr=chain[-1])
+        wr.set_wr_rdma(remote[1], remote[0])
+        chain.append(wr)
+    end.qp.post_send(chain[-1])
+
+
+def lists_within_a_batch(names, together):
+    """Runs what the next test is about; as `posts_within_a_batch`."""
+    a, b = pair(names, cqe=14, b_cqe=256)
+    ring, remote, taken, number = ring_of(a), (b.mr.buf, b.mr.rkey), 0, 0
+    for count in (11, 11, 14, 14, 1, 14) * 3:
+        begin = time.monotonic()
+        post_writes(a, remote, range(number, number + count), together)
+        # The completions of the last round have been taken, but that is published only now.
+        time.sleep(0.02)
+        ring.number(rings.CONSUMER, taken)
+        if time.monotonic() > begin + 0.2:
+            return False
+        soon(lambda: word(ring, rings.PRODUCER) == (taken + count & ring.mask))
+        assert [slot_id(ring, taken + n) for n in range(count)] == list(range(number, number + count))
+        taken, number = taken + count & ring.mask, number + count
+    assert a.state() == b.state() == e.IBV_QPS_RTS, "a queue pair has failed"
+    assert async_event(a.ctx, 0.2) is None, "an event"
+    return True
+
+
+def test_lists_within_a_batch(names):
+    """A program takes all completions by ibv_next_poll(), posts as many requests or more, as many as fit into its queue, and needs a while
+    until ibv_end_poll(). All its requests complete, although the queue looks full meanwhile."""
+    for together in (False, True):
+        assert any(lists_within_a_batch(names, together) for _ in range(20)), "the machine is too slow"
+
+
+def test_full_for_several(names):
+    """Two queue pairs have one completion queue, which looks full. A message for one of them that has taken a receive request before completes
+    nevertheless. If one queue pair fails, what is flushed is not lost, and the other one continues."""
+    a, b, ah = datagram_pair(names, b_cqe=14)
+    ring, taken = ring_of(b), 0
+    other = b.with_another_qp()
+    attr = QPAttr(port_num=1)
+    attr.qkey = QKEY
+    other.qp.to_rts(attr)
+
+    def receives(end, *ids):
+        for n in ids:
+            end.recv(end.sge(200), wr_id=n)
+
+    def arrive(end, length=100, completes=True):
+        nonlocal taken
+        datagram(a, end, ah, 0, length=length)
+        a.complete()
+        taken += completes
+        soon(lambda: word(ring, rings.PRODUCER) == (taken & ring.mask))
+
+    receives(b, *range(14))
+    receives(other, 14)
+    for _ in range(13):
+        arrive(b)
+    # This one is too long for the receive request, which the next one uses.
+    arrive(b, length=1000, completes=False)
+    arrive(other)
+    arrive(b)
+    assert slot_id(ring, taken - 1) == 13
+    # All of these have been taken, but that is not published; there is room for what is posted.
+    ring.number(rings.CONSUMER, 5)
+    receives(b, *range(20, 27))
+    receives(other, *range(30, 37))
+    for _ in range(3):
+        arrive(other)
+    b.qp.modify(QPAttr(qp_state=e.IBV_QPS_ERR), e.IBV_QP_STATE)
+    taken += 7
+    soon(lambda: word(ring, rings.PRODUCER) == (taken & ring.mask))
+    ring.number(rings.CONSUMER, taken & ring.mask)
+    arrive(other)
+    assert other.state() == e.IBV_QPS_RTS, "the other queue pair has failed"
+    assert async_event(b.ctx, 0.2) is None, "an event"
+
+
+def test_no_receive_and_full(names):
+    """A message for which no receive request is posted is answered so (RNR NAK), although the queue is full, of completions for which the
+    process had left room. The peer repeats it for as long as it takes."""
+    a, b = pair(names, b_cqe=14, timeout=10, retries=7, rnr_retries=7)
+    for n in range(14):
+        b.recv(b.sge(64), wr_id=n)
+    for n in range(15):
+        a.post(e.IBV_WR_SEND, a.sge(8), wr_id=n)
+    for n in range(14):
+        assert a.complete().wr_id == n
+    a.no_completion(1)
+    b.recv(b.sge(64), wr_id=14)
+    for n in range(15):
+        assert b.complete().wr_id == n
+    assert a.complete().wr_id == 14
 
 
 def batches_of_receives(names):

@@ -105,6 +105,23 @@ def test_send_error_datagrams(names):
     assert a.state() == e.IBV_QPS_SQE
 
 
+def test_send_error_and_full(names):
+    """A request that is posted after a send error is flushed at once, although the completion queue is full: it is not executed later."""
+    a, b, ah = datagram_pair(names, cqe=4, b_cqe=256)
+    b.recv(b.sge(200))
+    for n in range(3):
+        datagram(a, b, ah, n)
+    datagram(a, b, ah, 3, key=a.mr.lkey ^ 0x5500)
+    soon(lambda: a.state() == e.IBV_QPS_SQE)
+    datagram(a, b, ah, 4)
+    to_state(a, e.IBV_QPS_RTS)
+    statuses = [(0, e.IBV_WC_SUCCESS), (1, e.IBV_WC_SUCCESS), (2, e.IBV_WC_SUCCESS), (3, e.IBV_WC_LOC_PROT_ERR), (4, e.IBV_WC_WR_FLUSH_ERR)]
+    for number, status in statuses:
+        assert a.complete(status).wr_id == number
+    datagram(a, b, ah, 5)
+    assert a.complete().wr_id == 5
+
+
 def unreliable_pair(names):
     ends = [End(names[n], int(names[n + 1]), qp_type=e.IBV_QPT_UC) for n in (0, 2)]
     for end, other in (ends, ends[::-1]):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Page faults that do not complete: how much memory the deferred packets of many queue pairs take, and queue pairs that are used again."""
+"""Page faults that do not complete: how much memory the deferred packets of many queue pairs take, and what the queue pair does meanwhile."""
 import contextlib
 import ctypes
 import os
@@ -113,6 +113,43 @@ def test_reset(names):
             a.complete()
             assert ctypes.string_at(area.addr + at, len(word)) == word
     os.close(fd)
+
+
+def test_failed(names):
+    """A queue pair that fails while a page fault does not complete, for which a response waits: its receive requests are flushed, also those
+    that are posted later."""
+    stuck = Area(PAGE, anonymous=True)
+    fd = provide(stuck)
+    a, b = pair(names, timeout=17)
+    of_stuck = MR(b.pd, PAGE, ON_DEMAND, address=stuck.addr)
+    for n in range(3):
+        b.recv(b.sge(10), wr_id=n)
+    b.post(e.IBV_WR_RDMA_READ, SGE(stuck.addr, 100, of_stuck.lkey), remote=(a.mr.buf, a.mr.rkey), wr_id=9)
+    b.no_completion(0.5)
+    b.qp.modify(QPAttr(qp_state=e.IBV_QPS_ERR), e.IBV_QP_STATE)
+    assert sorted(b.complete(e.IBV_WC_WR_FLUSH_ERR).wr_id for _ in range(4)) == [0, 1, 2, 9]
+    b.recv(b.sge(10), wr_id=5)
+    assert b.complete(e.IBV_WC_WR_FLUSH_ERR).wr_id == 5
+    os.close(fd)
+
+
+def test_full_meanwhile(names):
+    """A message waits for room in a completion queue while a page fault of another operation of its queue pair does not complete. It arrives
+    when there is room."""
+    stuck = Area(PAGE, anonymous=True)
+    fd = provide(stuck)
+    a, b = pair(names, b_cqe=14, timeout=20)
+    of_stuck = MR(b.pd, PAGE, ON_DEMAND, address=stuck.addr)
+    b.post(e.IBV_WR_RDMA_WRITE, SGE(stuck.addr, 100, of_stuck.lkey), remote=(a.mr.buf, a.mr.rkey), wr_id=100)
+    a.no_completion(0.3)
+    for n in range(20):
+        b.recv(b.sge(10), wr_id=n)
+        a.post(e.IBV_WR_SEND, a.sge(8), wr_id=n)
+    for n in range(20):
+        assert b.complete(seconds=3).wr_id == n
+    os.close(fd)
+    assert b.complete().wr_id == 100
+    assert a.state() == b.state() == e.IBV_QPS_RTS
 
 
 def hog(name, progress):

@@ -10,7 +10,7 @@
 //! buffer), [`same_host`] (whether they need an ICRC), `merge` (packets with the payload of
 //! several), [`offered`] (requests whose payload the peer may copy), [`transition`] (attributes by
 //! state transition), [`backend`] (the traits that the owner implements), [`wr`] and [`wc`] (work
-//! requests and completions), [`notify`] (CQ arming and moderation), [`room`] (how long messages
+//! requests and completions), [`notify`] (CQ arming and moderation), [`room`] (how long requests
 //! wait for room in a CQ), `late_receives` (receive requests that are posted in ERR).
 
 pub mod attrs;

@@ -67,6 +67,7 @@ use rxe_proto::{
             Storage,
             TakenRecv, //
         },
+        room::Room,
         wc::Wc,
         wr::{
             FlushKind,
@@ -330,7 +331,7 @@ impl RecvQueue for QpBackend<'_, '_> {
 
     #[inline]
     fn cq_has_room(&mut self) -> bool {
-        if !self.ctx.recv_cq.is_crowded() {
+        if !self.ctx.recv_cq.is_crowded() || !self.rq.is_pending(self.ctx) {
             return true;
         }
         // Its own requests may be what fills the queue.
@@ -338,7 +339,10 @@ impl RecvQueue for QpBackend<'_, '_> {
             true => self.sq.expected(),
             false => 0,
         };
-        *self.room_at = self.ctx.recv_cq.wait_for_room(expected);
+        *self.room_at = match self.ctx.recv_cq.room(expected) {
+            Room::For(_) => None,
+            Room::WaitUntil(at) => Some(at),
+        };
         self.room_at.is_none()
     }
 

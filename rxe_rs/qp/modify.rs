@@ -358,7 +358,7 @@ impl QpCtx {
             inner.pkey_index = 0;
         }
         if matches!(next, QpState::Err | QpState::Sqe) {
-            inner.sq.fetch(self.kernel.as_deref());
+            inner.sq.fetch(self.kernel.as_deref(), u32::MAX);
         }
         let mrs = self.mr_access(rcu, inner);
         let (engine, mut backend, _) = inner.split(self, &mrs);

@@ -66,9 +66,9 @@ pub(crate) struct Paging {
     fault: Option<PageFault>,
     /// What handles page faults.
     page_in: Arc<PageIn>,
-    /// It is in use.
+    /// It is in use. When it has ended, the QP is resumed.
     faulting: bool,
-    /// It is in use, or the work item that resumes the QP is queued or runs.
+    /// The work item that resumes the QP is queued, or about to be.
     work_queued: bool,
     /// The CPU that the QP last transmitted from when the page fault occurred.
     cpu: u32,
@@ -197,15 +197,22 @@ impl Paging {
     /// room in the CQ.
     #[inline]
     pub(super) fn waits_for_room(&self, now: Instant) -> Option<Instant> {
-        self.room_at.filter(|at| now < *at && self.fault.is_none())
+        let can_fault = self.fault.is_some() && !self.faulting;
+        self.room_at.filter(|at| now < *at && !can_fault)
     }
 
-    /// Returns true if the caller must queue the work item.
+    /// Returns true if the caller must call [`start_page_in`](QpCtx::start_page_in).
     #[inline]
     pub(super) fn start_work(&mut self) -> bool {
-        // Without a page fault, the first deferred packet is a FLUSH that is not complete, or has
-        // waited for room.
-        let start = (self.fault.is_some() || self.is_deferring()) && !self.work_queued;
+        let waits = if self.faulting {
+            // The page fault may last for ever, and be that of another operation.
+            self.room_at.is_some()
+        } else {
+            // Without a page fault, the first deferred packet is a FLUSH that is not complete, or
+            // has waited for room.
+            self.fault.is_some() || self.is_deferring()
+        };
+        let start = waits && !self.work_queued;
         self.work_queued |= start;
         start
     }
@@ -215,12 +222,17 @@ impl Paging {
         self.work_queued = false;
     }
 
-    /// Drops all deferred packets and page faults: the connection has ended.
-    pub(super) fn reset(&mut self) {
+    /// Drops all deferred packets: the QP receives nothing any more.
+    pub(super) fn drop_deferred(&mut self) {
         self.deferred.clear();
         self.room_at = None;
         self.responses = 0;
         self.bytes = 0;
+    }
+
+    /// Drops all deferred packets and page faults: the connection has ended.
+    pub(super) fn reset(&mut self) {
+        self.drop_deferred();
         self.fault = None;
         self.unresolved = None;
         self.denied = None;
@@ -237,7 +249,6 @@ impl Paging {
         if self.faulting {
             core::mem::swap(&mut self.page_in, other);
             self.faulting = false;
-            self.work_queued = false;
         }
     }
 
@@ -248,8 +259,21 @@ impl Paging {
             return None;
         }
         self.faulting = false;
+        self.work_queued = true;
         self.unresolved = denied;
         Some(self.cpu)
+    }
+
+    /// Takes the page fault that is to be handled now, if there is one and none is being handled.
+    fn begin_fault(&mut self) -> Option<(PageFault, u64)> {
+        if self.faulting {
+            return None;
+        }
+        self.cpu = this_cpu();
+        let fault = self.take_fault()?;
+        self.faulting = true;
+        self.work_queued = false;
+        Some(fault)
     }
 
     /// Takes the page fault, with the number of bytes to fault in behind it.
@@ -299,7 +323,8 @@ impl QpCtx {
         }
     }
 
-    /// Starts handling of the page fault; [`Paging::start_work`] has returned true for the caller.
+    /// Starts handling of the page fault, or resumes the QP; [`Paging::start_work`] has returned
+    /// true for the caller.
     #[cold]
     pub(super) fn start_page_in(self: ArcBorrow<'_, Self>) {
         let (fault, page_in) = {
@@ -307,9 +332,7 @@ impl QpCtx {
             if inner.destroyed {
                 return;
             }
-            inner.paging.cpu = this_cpu();
-            let fault = inner.paging.take_fault();
-            inner.paging.faulting = fault.is_some();
+            let fault = inner.paging.begin_fault();
             (fault, inner.paging.page_in())
         };
         let Some((page_fault, readahead)) = fault else {

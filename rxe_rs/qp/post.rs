@@ -69,10 +69,6 @@ const MAX_WQE_DATA: usize = MAX_SGE * SGE_BYTES;
 /// Most lists have no more entries. A buffer for these takes less time to clear.
 const FEW_SGES: usize = 4;
 
-/// Nanoseconds for which the requests of a process wait at most if it has left little room in its
-/// CQ, but some: time to take the completions that are there.
-pub(super) const POSTPONED_NS: u64 = 2_000_000;
-
 impl QpCtx {
     /// Returns true if the state accepts send requests; some states flush them (IBTA 10.8.2).
     pub(super) fn accepts_sends(state: State) -> bool {
@@ -84,16 +80,14 @@ impl QpCtx {
     /// Requests are mostly executed at once; between two links of this host they are even completed
     /// before the doorbell returns. A process that posts a request for each completion that
     /// `ibv_next_poll` returns would always find one more, and never come to `ibv_end_poll`, where
-    /// librxe publishes the consumer index: the CQ would overflow although it is empty. When it is
-    /// about to, the requests wait until the process has published that, or for [`POSTPONED_NS`];
-    /// while it has no room at all, for as long as messages do
-    /// ([`CqCtx::wait_for_room`](crate::verbs::cq::CqCtx::wait_for_room)).
+    /// librxe publishes the consumer index: the CQ would overflow although it is empty. So requests
+    /// stay in the ring as long as their completions would find no room
+    /// ([`CqCtx::room`](crate::verbs::cq::CqCtx::room)).
     ///
     /// # Errors
     ///
     /// `EINVAL` in a state that takes no send requests; they have been discarded then.
     pub(super) fn ring_doorbell(self: &Arc<Self>) -> Result {
-        let now = clock::now();
         let shortage = {
             let mut inner = self.inner.lock();
             if !Self::accepts_sends(inner.engine.state()) {
@@ -103,15 +97,12 @@ impl QpCtx {
                 let reason = c"the queue pair's state takes no send requests";
                 return Err(self.dev.handle.refuse(reason));
             }
-            if self.send_cq.is_crowded() {
-                inner.sq.postpone(now.saturating_add(POSTPONED_NS));
-            }
             inner.sq.shortage()
         };
         if let Some(slots) = shortage {
             self.add_send_slots(slots);
         }
-        self.as_arc_borrow().transmit(now, Origin::Verb);
+        self.as_arc_borrow().transmit(clock::now(), Origin::Verb);
         Ok(())
     }
 

@@ -109,6 +109,15 @@ impl Rq {
 }
 
 impl Rq {
+    /// Returns true if a receive request is posted; only for processes.
+    pub(super) fn is_pending(&self, ctx: &QpCtx) -> bool {
+        match &self.source {
+            Source::User { ring, .. } => ring.pending() != 0,
+            Source::Kernel => false,
+            Source::Shared => ctx.srq.as_ref().is_some_and(|srq| srq.is_pending()),
+        }
+    }
+
     /// Discards everything posted to this QP.
     pub(super) fn discard(&mut self, kernel: Option<&KernelQueues>) {
         match &mut self.source {

@@ -10,8 +10,7 @@ use kernel::{
 use rxe_kapi::mem::ring::UserRing;
 use rxe_proto::{
     abi,
-    engine::wr::SendWqe,
-    time::Instant, //
+    engine::wr::SendWqe, //
 };
 
 /// The send queue as its consumer fills it.
@@ -41,11 +40,9 @@ const MAX_SLOTS: u32 = 1024;
 pub(super) struct Sq {
     pub(super) store: SendStore,
     pub(super) source: Source,
-    /// No slot was left when WQEs were last fetched, so there may be more of them.
-    full: bool,
-    /// Posted WQEs stay in the ring while the CQ has no room, and until that time while it has
-    /// little.
-    postponed: Option<Instant>,
+    /// WQEs may have been left where they were posted: no slot was free for them, or the CQ of the
+    /// process had no room for their completions.
+    left: bool,
 }
 
 impl Sq {
@@ -59,8 +56,7 @@ impl Sq {
         Ok(Self {
             store: SendStore::new(FIRST_SLOTS, wqe_data_len)?,
             source,
-            full: false,
-            postponed: None,
+            left: false,
         })
     }
 
@@ -103,25 +99,32 @@ impl Sq {
         expected
     }
 
-    /// Fetches newly posted WQEs, as far as they fit. Returns true if no slot is free then, so that
-    /// there may be more of them when earlier ones have completed.
-    pub(super) fn fetch(&mut self, kernel: Option<&KernelQueues>) -> bool {
+    /// Returns true if a process has posted WQEs that have not been fetched.
+    pub(super) fn is_pending(&self) -> bool {
+        match &self.source {
+            Source::User { ring, .. } => ring.pending() != 0,
+            Source::Kernel => false,
+        }
+    }
+
+    /// Fetches newly posted WQEs, as far as they fit; those of a process until `room` of them are
+    /// to generate a completion. Returns true if there may be more of them.
+    pub(super) fn fetch(&mut self, kernel: Option<&KernelQueues>, mut room: u32) -> bool {
         let Self {
             store,
             source,
-            full,
-            postponed,
+            left,
         } = self;
-        *full = false;
-        *postponed = None;
+        *left = false;
         match source {
             Source::User {
                 ring,
                 limits,
                 scratch,
             } => {
-                while store.free_slots() > 0 && ring.fetch(scratch) {
+                while room > 0 && store.free_slots() > 0 && ring.fetch(scratch) {
                     let entry = abi::decode_send(scratch, limits);
+                    room = room.saturating_sub(u32::from(entry.wqe.wr.flags.signaled));
                     if !store.push(entry.wqe, entry.data) {
                         break;
                     }
@@ -150,27 +153,19 @@ impl Sq {
                 kernel.sq_posted.store(more, Relaxed);
             }
         }
-        *full = store.free_slots() == 0;
-        *full
+        *left = room == 0 || store.free_slots() == 0;
+        *left
     }
 
-    /// Leaves what is posted in the ring while the CQ has little room, until `until`; that of an
-    /// earlier call stays if nothing has been fetched since.
-    pub(super) fn postpone(&mut self, until: Instant) {
-        self.postponed.get_or_insert(until);
+    /// Leaves what is posted in the ring: the CQ has no room.
+    pub(super) fn leave_posted(&mut self) {
+        self.left = true;
     }
 
-    /// Returns the time until which posted WQEs stay in the ring while the CQ has little room, if
-    /// they do.
-    #[inline]
-    pub(super) fn postponed(&self) -> Option<Instant> {
-        self.postponed
-    }
-
-    /// Returns true if there may be posted WQEs that found no free slot, or were postponed.
+    /// Returns true if there may be posted WQEs that have not been fetched.
     #[inline]
     pub(super) fn may_have_more(&self) -> bool {
-        self.full || self.postponed.is_some()
+        self.left
     }
 
     /// Returns true if a WQE can be fetched.
@@ -181,7 +176,7 @@ impl Sq {
 
     /// Discards what was posted and not fetched.
     pub(super) fn discard(&mut self, kernel: Option<&KernelQueues>) {
-        self.postponed = None;
+        self.left = false;
         match &mut self.source {
             Source::User { ring, .. } => ring.discard(),
             Source::Kernel => {

@@ -8,7 +8,6 @@
 //! sending.
 
 use super::{
-    post::POSTPONED_NS,
     QpCtx,
     QpInner, //
 };
@@ -55,11 +54,12 @@ use rxe_proto::{
             Tx,
             TxFault, //
         },
-        room::next_look,
+        room::Room,
         same_host::HostTag,
         Events,
         Progress,
         Service,
+        State,
         ToSend, //
     },
     ids::PKey,
@@ -232,9 +232,7 @@ impl QpCtx {
                 return Round::Done;
             }
             inner.round_requested = false;
-            let full = Self::accepts_sends(inner.engine.state())
-                && !self.postpones(&inner, now)
-                && inner.sq.fetch(self.kernel.as_deref());
+            let left = Self::accepts_sends(inner.engine.state()) && self.fetch_sends(&mut inner);
             let (progress, wait) = self.fill_batch(&rcu, &mut inner, now, &mut batch);
             // The response that the timer waits for may be among the deferred packets.
             if !inner.paging.defers_responses() {
@@ -260,7 +258,7 @@ impl QpCtx {
                 Round::PageIn
             } else if let Some(mark) = wait {
                 Round::Full(mark)
-            } else if progress == Progress::More || (full && inner.sq.has_free_slots()) {
+            } else if progress == Progress::More || (left && inner.sq.has_free_slots()) {
                 Round::More
             } else {
                 Round::Done
@@ -291,23 +289,33 @@ impl QpCtx {
         }
     }
 
-    /// Returns true if the WQEs of a process stay in the ring because its CQ has little room; the
-    /// timer looks again then.
+    /// Fetches posted WQEs. Returns true if there may be more that can be fetched soon; those for
+    /// whose completions the CQ of the process has no room stay in the ring, and the timer looks
+    /// again.
     #[inline]
-    fn postpones(&self, inner: &QpInner, now: Instant) -> bool {
-        let Some(until) = inner.sq.postponed() else {
-            return false;
-        };
-        let next = if now < until && self.send_cq.is_crowded() {
-            let waited = POSTPONED_NS.saturating_sub(until.ns_since(now));
-            Some(next_look(now, waited).min(until))
-        } else {
-            self.send_cq.wait_for_room(0)
-        };
-        if let Some(next) = next {
-            self.timer.arm_at(next.as_ns());
+    fn fetch_sends(&self, inner: &mut QpInner) -> bool {
+        let kernel = self.kernel.as_deref();
+        if !self.send_cq.is_crowded() {
+            return inner.sq.fetch(kernel, u32::MAX);
         }
-        next.is_some()
+        match self.room_for_sends(inner) {
+            Room::For(room) => inner.sq.fetch(kernel, room),
+            Room::WaitUntil(at) => {
+                inner.sq.leave_posted();
+                self.timer.arm_at(at.as_ns());
+                false
+            }
+        }
+    }
+
+    #[cold]
+    fn room_for_sends(&self, inner: &QpInner) -> Room {
+        // What is flushed does not wait: after SQE it might be executed instead.
+        let executes = matches!(inner.engine.state(), State::Rts | State::Sqd);
+        if !executes || !inner.sq.is_pending() {
+            return Room::For(u32::MAX);
+        }
+        self.send_cq.room(inner.sq.expected())
     }
 
     /// Returns what a transmission round would send. If that is nothing, also arms the timer as the

@@ -6,7 +6,7 @@
 //! A completion that finds the queue full is lost, and the queue is in error:
 //! a CQ_ERR event is raised once, and all queue pairs that complete to the CQ go to ERR. Its CQEs
 //! can still be polled, and flushed requests are added while there is space, because consumers wait
-//! for those.
+//! for those. Requests wait before they fill the queue of a process ([`room`]).
 
 use crate::{
     clock,
@@ -78,14 +78,17 @@ use rxe_proto::{
             CqArm,
             Notify, //
         },
-        room::RoomWait,
+        room::{
+            self,
+            Room,
+            RoomWait, //
+        },
         wc::{
             NetworkType,
             Wc, //
         },
     },
-    ids::RKey,
-    time::Instant, //
+    ids::RKey, //
 };
 
 /// Bytes of a CQE in the user's ring, of which 48 are used.
@@ -97,7 +100,7 @@ pub(crate) struct CqCtx {
     dev: Arc<DeviceCtx>,
     #[pin]
     ring: SpinLockIrq<CqRing>,
-    /// The queue of a process was more than three quarters full when it was last looked at. Spares
+    /// The queue of a process was [crowded](room::is_crowded) when it was last looked at. Spares
     /// others the lock.
     crowded: Atomic<bool>,
     notify: Arc<CqNotify>,
@@ -163,8 +166,8 @@ struct CqRing {
 
 /// Storage of the CQEs.
 enum Store {
-    /// In a ring shared with a user process.
-    User(CompletionRing),
+    /// In a ring shared with a user process, which has been granted so many of its elements.
+    User { ring: CompletionRing, granted: u32 },
     /// In kernel memory.
     Kernel(KernelRing),
 }
@@ -252,7 +255,7 @@ impl KernelRing {
 impl CqRing {
     fn len(&self) -> u32 {
         match &self.store {
-            Store::User(ring) => ring.len(),
+            Store::User { ring, .. } => ring.len(),
             Store::Kernel(ring) => u32::try_from(ring.len).unwrap_or(u32::MAX),
         }
     }
@@ -260,7 +263,7 @@ impl CqRing {
     /// Returns how often the process's index had an impossible value and was repaired.
     fn repairs(&self) -> u32 {
         match &self.store {
-            Store::User(ring) => ring.repairs(),
+            Store::User { ring, .. } => ring.repairs(),
             Store::Kernel(_) => 0,
         }
     }
@@ -283,9 +286,14 @@ impl CqCtx {
                 return false;
             }
             let stored = match &mut ring.store {
-                Store::User(user) => {
-                    let stored = user.push(&encode_cqe(wc));
-                    self.note_fill(user, &mut ring.wait);
+                Store::User {
+                    ring: user,
+                    granted,
+                } => {
+                    user.sync_consumer();
+                    let lost = ring.wait.is_over() && user.held() >= *granted;
+                    let stored = !lost && user.push(&encode_cqe(wc));
+                    self.note_fill(user, *granted, &mut ring.wait);
                     stored
                 }
                 Store::Kernel(kernel) => kernel.push(wc, qp),
@@ -304,34 +312,18 @@ impl CqCtx {
         self.arm_timer(when)
     }
 
-    /// Returns true if the CQ of a process is more than three quarters full, by the consumer index
-    /// that the process has published.
-    ///
-    /// # Context
-    ///
-    /// Any context.
+    /// Returns true if the CQ of a process may have to be asked for [`room`](Self::room). Those
+    /// of kernel consumers always have some.
     #[inline]
     pub(crate) fn is_crowded(&self) -> bool {
-        self.crowded.load(Relaxed) && self.is_still_crowded()
+        self.crowded.load(Relaxed)
     }
 
-    #[cold]
-    fn is_still_crowded(&self) -> bool {
-        let mut guard = self.ring.lock();
-        let CqRing { store, wait, .. } = &mut *guard;
-        let Store::User(user) = store else {
-            return false;
-        };
-        user.sync_consumer();
-        self.note_fill(user, wait)
-    }
-
-    /// Notes whether the ring was more than three quarters full when the process's index was last
-    /// read, and returns true if it was.
+    /// Notes whether the ring was crowded when the process's index was last read, and returns true
+    /// if it was.
     #[inline]
-    fn note_fill(&self, ring: &CompletionRing, wait: &mut RoomWait) -> bool {
-        let capacity = ring.capacity();
-        let crowded = ring.held() > capacity.wrapping_sub(capacity >> 2);
+    fn note_fill(&self, ring: &CompletionRing, granted: u32, wait: &mut RoomWait) -> bool {
+        let crowded = room::is_crowded(ring.held(), granted);
         if crowded != self.crowded.load(Relaxed) {
             self.crowded.store(crowded, Relaxed);
             wait.end();
@@ -339,27 +331,35 @@ impl CqCtx {
         crowded
     }
 
-    /// Returns when to look again, if the CQ of a process has no room for a further completion
-    /// beside `expected` others, but the process may be about to make some. `None` if there is
-    /// room, and if there has been none for [`WAIT_NS`](rxe_proto::engine::room::WAIT_NS). A CQ
-    /// that is not [crowded](Self::is_crowded) has room.
+    /// Returns for how many completions the CQ of a process has room beside `expected` others, or
+    /// when to look again if there is none, but the process may be about to make some. A CQ that is
+    /// not [crowded](Self::is_crowded) has enough for a process that has left room for all that it
+    /// has posted.
     ///
     /// # Context
     ///
     /// Any context.
     #[cold]
-    pub(crate) fn wait_for_room(&self, expected: u32) -> Option<Instant> {
+    pub(crate) fn room(&self, expected: u32) -> Room {
         let mut guard = self.ring.lock();
         let CqRing { store, wait, .. } = &mut *guard;
-        let Store::User(user) = store else {
-            return None;
+        let Store::User { ring, granted } = store else {
+            return Room::For(u32::MAX);
         };
-        user.sync_consumer();
-        if user.held().saturating_add(expected) < user.capacity() {
-            wait.end();
-            return None;
+        ring.sync_consumer();
+        if !self.note_fill(ring, *granted, wait) {
+            return Room::For(u32::MAX);
         }
-        wait.until(clock::now(), user.consumed())
+        let used = ring.held().saturating_add(expected);
+        let room = granted.saturating_sub(used);
+        if room != 0 {
+            wait.end();
+            return Room::For(room);
+        }
+        match wait.until(clock::now(), ring.consumed()) {
+            Some(at) => Room::WaitUntil(at),
+            None => Room::For(u32::MAX),
+        }
     }
 
     /// Returns true if the consumer is to be notified now; arms the timer if later. The ring must
@@ -436,12 +436,13 @@ impl CqCtx {
         }
     }
 
-    /// Creates a ring for at least `cqe` completions, and its mmap entry.
+    /// Creates a ring for `cqe` completions and some to spare, and its mmap entry.
     fn user_ring(cqe: u32, user: &UserCall<'_>) -> Result<(CompletionRing, Mapping)> {
         if cqe == 0 || cqe > MAX_CQE {
             return Err(EINVAL);
         }
-        let ring = CompletionRing::new(cqe, CQE_BYTES)?;
+        let elements = cqe.saturating_add(room::spare(cqe));
+        let ring = CompletionRing::new(elements, CQE_BYTES)?;
         let mmap_entry = user.map(ring.buffer())?;
         Ok((ring, mmap_entry))
     }
@@ -489,14 +490,14 @@ impl CompletionQueue for CqCtx {
                 .handle
                 .refuse(c"no completions, or more than the device's limit"));
         }
-        let (store, mmap_entry, cqe) = match &init.user {
+        let (store, mmap_entry) = match &init.user {
             Some(user) => {
                 let (ring, mmap_entry) = Self::user_ring(init.cqe, user)?;
                 user.respond(&map_info(&mmap_entry)?)?;
-                let cqe = ring.capacity();
-                (Store::User(ring), Some(mmap_entry), cqe)
+                let granted = init.cqe;
+                (Store::User { ring, granted }, Some(mmap_entry))
             }
-            None => (Store::Kernel(KernelRing::new(init.cqe)?), None, init.cqe),
+            None => (Store::Kernel(KernelRing::new(init.cqe)?), None),
         };
         let ring = CqRing {
             store,
@@ -518,24 +519,31 @@ impl CompletionQueue for CqCtx {
             }),
             GFP_KERNEL_ACCOUNT,
         )?;
-        Ok((ctx, cqe))
+        Ok((ctx, init.cqe))
     }
 
     fn resize(&self, _dev: &Arc<DeviceCtx>, cqe: u32, user: &UserCall<'_>) -> Result<u32> {
         let mut entry = self.mmap_entry.lock();
         let (mut ring, mmap_entry) = Self::user_ring(cqe, user)?;
-        let granted = ring.capacity();
         // Nothing may fail after the process has got its response.
         user.respond(&map_info(&mmap_entry)?)?;
         let (old, unread) = {
             let mut guard = self.ring.lock();
             let CqRing { store, wait, .. } = &mut *guard;
-            let Store::User(current) = store else {
+            let Store::User {
+                ring: current,
+                granted,
+            } = store
+            else {
                 return Err(EINVAL);
             };
+            if current.len() > cqe {
+                return Err(EINVAL);
+            }
             let unread = ring.take_over(current)?;
             let old = core::mem::replace(current, ring);
-            self.note_fill(current, wait);
+            *granted = cqe;
+            self.note_fill(current, cqe, wait);
             (old, unread)
         };
         // Completions that arrive meanwhile are added behind these. The process reads the new ring
@@ -544,7 +552,7 @@ impl CompletionQueue for CqCtx {
         let old_map = entry.replace(mmap_entry);
         drop(entry);
         drop((old, old_map));
-        Ok(granted)
+        Ok(cqe)
     }
 
     fn poll(&self, to: &mut WcSink<'_>) {
@@ -579,7 +587,7 @@ impl CompletionQueue for CqCtx {
 
     fn arm(&self, what: Arm) -> bool {
         let mut ring = self.ring.lock();
-        if let Store::User(user) = &mut ring.store {
+        if let Store::User { ring: user, .. } = &mut ring.store {
             // The process is about to poll the ring itself.
             user.sync_consumer();
         }

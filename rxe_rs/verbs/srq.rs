@@ -172,6 +172,15 @@ impl SrqCtx {
         taken
     }
 
+    /// Returns true if a WQE is posted.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.queue.lock().store.len() != 0
+    }
+
     /// Returns the slots for `max_wr` WQEs, of which one always stays empty.
     fn slots(dev: &DeviceCtx, max_wr: u32) -> Result<u32> {
         if max_wr == 0 || max_wr > MAX_SRQ_WR {

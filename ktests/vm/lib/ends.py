@@ -110,11 +110,15 @@ def pattern(length, seed=1):
     return (block * (length // 4096 + 1))[:length]
 
 
+def both(names, **options):
+    """Two ends that are not connected. Options that begin with `b_` are for the second one only."""
+    b_options = {k[2:]: options.pop(k) for k in list(options) if k.startswith("b_")}
+    return End(names[0], int(names[1]), **options), End(names[2], int(names[3]), **{**options, **b_options})
+
+
 def pair(names, **options):
     retry = {k: options.pop(k) for k in ("retries", "timeout", "rnr_retries", "mtu") if k in options}
-    b_options = {k[2:]: options.pop(k) for k in list(options) if k.startswith("b_")}
-    a = End(names[0], int(names[1]), **options)
-    b = End(names[2], int(names[3]), **{**options, **b_options})
+    a, b = both(names, **options)
     # Close to the end of the 24-bit PSN space, so that the PSN wraps in most tests.
     a.connect(b, 0xFFFFFE, 0x000123, **retry)
     b.connect(a, 0x000123, 0xFFFFFE, **retry)
@@ -208,12 +212,11 @@ def ah_attr(end, other):
 
 def datagram_pair(names, **options):
     """Two UD queue pairs, and an address handle of the first one for the second one."""
-    ends = [End(names[n], int(names[n + 1]), qp_type=e.IBV_QPT_UD, **options) for n in (0, 2)]
-    for end in ends:
+    a, b = both(names, qp_type=e.IBV_QPT_UD, **options)
+    for end in (a, b):
         attr = QPAttr(port_num=1)
         attr.qkey = QKEY
         end.qp.to_rts(attr)
-    a, b = ends
     return a, b, AH(a.pd, attr=ah_attr(a, b))
 
 

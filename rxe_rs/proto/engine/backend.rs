@@ -246,8 +246,8 @@ pub trait RecvQueue {
     /// Takes the next receive work request from the queue.
     fn take_recv(&mut self) -> TakenRecv;
 
-    /// Returns true if the next message may take a receive work request. If not, its completion
-    /// would find no room, which the process may be about to make
+    /// Returns true if the next message may take a receive work request, or there is none. If not,
+    /// its completion would find no room, which the process may be about to make
     /// ([`RoomWait`](super::room::RoomWait)): the packet is passed again later
     /// ([`Handled::Deferred`]).
     fn cq_has_room(&mut self) -> bool;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Receive requests that are posted to a queue pair in the error state, which flushes them
-//! (IBTA 10.3.1).
+//! Receive requests that are posted to a queue pair in the error state.
 
 use crate::time::Instant;
 
@@ -20,7 +19,8 @@ pub enum ReceiveQueue {
     Shared,
 }
 
-/// When a QP in ERR looks at a receive queue to which requests are posted without a call.
+/// When a QP in ERR looks at a receive queue to which requests are posted without a call, and
+/// which it has to flush (IBTA 10.3.1).
 ///
 /// From one look to the next passes as much time as since the failure. So a request that is posted
 /// soon after the failure, for which the process waits mostly, is flushed soon, and a QP that stays

@@ -334,7 +334,7 @@ impl RecvQueue for Host {
     }
 
     fn cq_has_room(&mut self) -> bool {
-        !self.full
+        !self.full || self.receives.is_empty()
     }
 
     fn scatter_recv(&self, offset: u32, src: &Payload<'_>) -> Result<(), LocalFault> {

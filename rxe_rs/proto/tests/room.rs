@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Messages that wait for room in a completion queue: when they are tried again, for how long, and
+//! Requests that wait for room in a completion queue: when they are tried again, for how long, and
 //! that nothing is lost or retransmitted meanwhile.
 
 use rxe_proto::engine::room::{RoomWait, WAIT_NS};
@@ -120,6 +120,24 @@ mod messages {
             assert_eq!(counts[1][Count::SequenceNakSent], 0);
             assert_eq!(counts[0][Count::Retry], 0);
         }
+    }
+
+    /// Without a receive request the room does not matter: the peer is told at once that the
+    /// receiver is not ready.
+    #[test]
+    fn they_do_not_wait_without_a_receive() {
+        let mut pair = Pair::small(Service::Rc, 1, Link::PERFECT);
+        pair.hosts[1].full = true;
+        post(&mut pair, SendOp::Send, 0);
+        let receive = pair.hosts[1].receives.pop_back();
+        pair.run(2_000_000);
+        assert!(pair.hosts[1].counts[Count::RnrNakSent] > 0);
+        assert_eq!(pair.deferred_packets, 0);
+        pair.hosts[1].full = false;
+        pair.hosts[1].receives.extend(receive);
+        pair.run(1_000_000_000);
+        assert_eq!(numbers(&pair), [0]);
+        assert_eq!(pair.hosts[0].sent[0].status, WcStatus::Success);
     }
 
     /// Raw frames are dropped and counted.
