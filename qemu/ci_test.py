@@ -40,6 +40,8 @@ MS_RDONLY, MS_REMOUNT, MS_BIND = 1, 32, 4096
 MNT_DETACH = 2
 # Lines in each direction.
 MUCH = 100000
+# How long a reader pauses, which is longer than processes that hold the output open may do so (tools/rxe-ci/guest/output.sh), in seconds.
+READER_PAUSES = 5
 
 # A server in the second machine, a client in the first one. The programs exchange their parameters over IPv4 in any case.
 PINGPONGS = """
@@ -197,6 +199,26 @@ class Ci(Machines):
     def test_each_machine(self):
         status, out, err = self.run_ci(["--nodes", "2", "--each"], "sh", "-c", "echo $RXE_CI_IPV4; [ $RXE_CI_NODE = 1 ] || kill -SEGV $$")
         self.assertEqual((sorted(out.splitlines()), err, status), (["[1] 10.77.0.1", "[2] 10.77.0.2"], "", 139))
+
+    def test_slow_reader(self):
+        """Nothing is lost if the host does not read for some seconds when the command has ended, also if the command has left a process behind
+        that holds the output open. Until then the host reads slowly, so that all on the way to it is full."""
+        numbers = "".join(f"{number}\n" for number in range(1, MUCH + 1))
+        for left in ("", "sleep 600 & "):
+            with self.subTest(left=left):
+                ended = self.folder / "ended"
+                ended.unlink(missing_ok=True)
+                command = f"{left}seq {MUCH}; touch ended; exit 7"
+                with subprocess.Popen([PROGRAM, "run", *self.options, "--timeout", str(COMMAND_SECONDS), "--", "sh", "-c", command], cwd=self.folder,
+                                      stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+                    out = b""
+                    while not ended.exists() and (data := os.read(child.stdout.fileno(), 4096)):
+                        out += data
+                        time.sleep(0.02)
+                    time.sleep(READER_PAUSES)
+                    rest, err = child.communicate(timeout=BOOT_SECONDS + COMMAND_SECONDS)
+                self.assertEqual((len(out + rest), child.returncode), (len(numbers), 7), err)
+                self.assertEqual((out + rest).decode(), numbers)
 
     def test_kernel_panic(self):
         """What the command has printed before arrives. The host may not have read it yet when the kernel panics, so that waits for the file."""
