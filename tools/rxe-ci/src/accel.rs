@@ -10,7 +10,9 @@ use crate::events::{Event, Events};
 use crate::qemu::{self, Qemu};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -19,8 +21,6 @@ use std::time::{Duration, Instant};
 
 /// What the initramfs prints in a trial (`qemu/guest-init`).
 const TRIAL_WORKS: &[u8] = b"RXE-PROBE-OK";
-/// How to do without KVM.
-const EMULATE: &str = "take --accel tcg, or make KVM usable (the user needs access to /dev/kvm)";
 
 /// Where KVM is, and how it is tried.
 #[derive(Debug)]
@@ -55,89 +55,127 @@ impl Default for Kvm {
     }
 }
 
+/// How the machines of QEMU run.
+#[derive(Debug)]
+pub struct Choice {
+    /// Whether KVM runs them.
+    pub kvm: bool,
+    /// Why not, if KVM was to be taken where it works.
+    pub why_not: Option<String>,
+}
+
+/// The error if /dev/kvm cannot be opened.
+fn no_access(device: &Path, error: &io::Error) -> Error {
+    let fix = match error.kind() {
+        io::ErrorKind::NotFound => {
+            "take --accel tcg, or a host with KVM; a container has it if it gets /dev/kvm \
+             (docker run --device /dev/kvm)"
+        }
+        io::ErrorKind::PermissionDenied => {
+            "take --accel tcg, or give the user access to it, usually by the group kvm"
+        }
+        _ => "take --accel tcg, or load the kernel module kvm_intel or kvm_amd",
+    };
+    let what = format!("KVM cannot be used: {}: {error}", device.display());
+    Error::new(what, fix)
+}
+
 impl Kvm {
-    /// Whether machines run under KVM.
+    /// Chooses between KVM and emulation.
     pub fn choose(
         &self,
         accel: Accel,
         qemu: &Qemu,
         machine: &Path,
         events: &Events,
-    ) -> Result<bool> {
+    ) -> Result<Choice> {
         if accel == Accel::Tcg {
-            return Ok(false);
+            return Ok(Choice {
+                kvm: false,
+                why_not: None,
+            });
         }
         let opened = File::options().read(true).write(true).open(&self.device);
-        match (accel, opened) {
-            (Accel::Kvm, Err(error)) => {
-                let device = self.device.display();
-                Err(Error::new(
-                    format!("KVM cannot be used: {device}: {error}"),
-                    EMULATE,
-                ))
-            }
-            (_, Err(_)) => Ok(false),
-            (_, Ok(_)) => {
-                let works = self.works(qemu, machine, events)?;
-                if accel == Accel::Kvm && !works {
-                    let what = format!(
-                        "KVM cannot be used: a trial boot failed or took more than {:?}",
-                        self.limit
-                    );
-                    return Err(Error::new(what, EMULATE));
-                }
-                Ok(works)
-            }
+        let failure = match opened {
+            Ok(_) => self.failure(accel, qemu, machine, events)?,
+            Err(error) => Some(no_access(&self.device, &error)),
+        };
+        match failure {
+            Some(error) if accel == Accel::Kvm => Err(error),
+            failure => Ok(Choice {
+                kvm: failure.is_none(),
+                why_not: failure.map(|error| error.what),
+            }),
         }
     }
 
-    /// Whether a trial works, or did since the host was booted.
-    fn works(&self, qemu: &Qemu, machine: &Path, events: &Events) -> Result<bool> {
+    /// What is wrong with KVM, by a trial or by the memory of one since the host was booted. A
+    /// failure that is remembered is not an answer to the demand for KVM: its cause can have gone,
+    /// such as a host that was too busy.
+    fn failure(
+        &self,
+        accel: Accel,
+        qemu: &Qemu,
+        machine: &Path,
+        events: &Events,
+    ) -> Result<Option<Error>> {
         let trial = |works| Trial {
             boot_id: fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default(),
             qemu: qemu.program.clone(),
             version: qemu.version,
             works,
         };
-        let known = self.memo.as_ref().and_then(|memo| fs::read(memo).ok());
-        let known: Option<Trial> = known.and_then(|text| serde_json::from_slice(&text).ok());
-        for works in [true, false] {
-            if known.as_ref() == Some(&trial(works)) {
-                return Ok(works);
+        if let Some(memo) = &self.memo {
+            let known = fs::read(memo).ok();
+            let known: Option<Trial> = known.and_then(|text| serde_json::from_slice(&text).ok());
+            if known.as_ref() == Some(&trial(true)) {
+                return Ok(None);
+            }
+            if accel == Accel::Auto && known.as_ref() == Some(&trial(false)) {
+                let what = format!(
+                    "KVM has failed in a trial boot since the host was booted, which {} remembers; \
+                     --accel kvm tries again and says more",
+                    memo.display()
+                );
+                return Ok(Some(Error::new(what, "")));
             }
         }
-        let works = self.try_boot(qemu, machine, events)?;
+        let failure = self.try_boot(qemu, machine, events)?;
         // Without a place for it the trial is repeated next time.
-        if let (Some(memo), Ok(text)) = (&self.memo, serde_json::to_vec(&trial(works))) {
+        if let (Some(memo), Ok(text)) = (&self.memo, serde_json::to_vec(&trial(failure.is_none())))
+        {
             let new = memo.with_extension(format!("{}.tmp", std::process::id()));
             let written = memo.parent().map_or(Ok(()), fs::create_dir_all);
             let _ = written
                 .and_then(|()| fs::write(&new, text))
                 .and_then(|()| fs::rename(&new, memo));
         }
-        Ok(works)
+        Ok(failure)
     }
 
-    /// Boots up to the initramfs.
-    fn try_boot(&self, qemu: &Qemu, machine: &Path, events: &Events) -> Result<bool> {
+    /// Boots up to the initramfs; returns why that failed.
+    fn try_boot(&self, qemu: &Qemu, machine: &Path, events: &Events) -> Result<Option<Error>> {
+        let cannot = |error| {
+            let what = format!("QEMU cannot be started for a trial of KVM: {error}");
+            Error::new(what, "see the limits of this user (ulimit -a)")
+        };
+        let (mut output, end) = UnixStream::pair().map_err(cannot)?;
+        let messages = end.try_clone().map_err(cannot)?;
         let mut child = Command::new(&qemu.program)
             .args(qemu::accelerator(true, qemu.version))
             .args(qemu::common(machine, 2, 512, "rxe.probe=1"))
             .args(["-serial", "stdio"])
             .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
+            .stdout(OwnedFd::from(end))
+            .stderr(OwnedFd::from(messages))
             .process_group(0)
             .spawn()
-            .map_err(|error| Error::new(format!("QEMU cannot be started: {error}"), EMULATE))?;
-        let output = child.stdout.take();
+            .map_err(cannot)?;
         let to = events.sender.clone();
         thread::spawn(move || {
             let mut text = Vec::new();
-            if let Some(mut output) = output {
-                // What could be read decides.
-                let _ = output.read_to_end(&mut text);
-            }
+            // What could be read decides.
+            let _ = output.read_to_end(&mut text);
             let _ = to.send(Event::Trial(text));
         });
         let deadline = Instant::now().checked_add(self.limit);
@@ -146,12 +184,26 @@ impl Kvm {
         let _ = child.kill();
         // A process that hangs in KVM may not even end when it is killed.
         thread::spawn(move || child.wait());
-        Ok(match event? {
-            Some(Event::Trial(text)) => text
-                .windows(TRIAL_WORKS.len())
-                .any(|window| window == TRIAL_WORKS),
-            _ => false,
-        })
+        let Some(Event::Trial(text)) = event? else {
+            let what = format!(
+                "KVM cannot be used: a trial boot took more than {:?}",
+                self.limit
+            );
+            let fix =
+                "take --accel tcg; or try again if the host was busy. Machines often hang in \
+                       KVM if the host is a virtual machine itself";
+            return Ok(Some(Error::new(what, fix)));
+        };
+        let works = text
+            .windows(TRIAL_WORKS.len())
+            .any(|window| window == TRIAL_WORKS);
+        Ok((!works).then(|| {
+            let text = String::from_utf8_lossy(&text);
+            let last = text.lines().rfind(|line| !line.trim().is_empty());
+            let last = last.unwrap_or("QEMU printed nothing").trim();
+            let what = format!("KVM cannot be used: a trial boot failed: {last}");
+            Error::new(what, "take --accel tcg, or remove the cause")
+        }))
     }
 }
 
@@ -188,25 +240,29 @@ mod tests {
 
     #[test]
     fn a_trial_decides() {
-        for (script, works) in [
-            ("echo boot; echo RXE-PROBE-OK", true),
+        for (script, works, reason) in [
+            ("echo boot; echo RXE-PROBE-OK", true, ""),
             (
                 "echo 'Could not access KVM kernel module' >&2; exit 1",
                 false,
+                "trial boot failed: Could not access KVM kernel module; ",
             ),
-            ("exec sleep 600", false),
+            ("exec sleep 600", false, "more than 1s; "),
         ] {
             let dir = tempfile::tempdir().unwrap();
             let (qemu, kvm) = fake(dir.path(), script);
-            let events = Events::new().unwrap();
-            let chosen = |accel| kvm.choose(accel, &qemu, dir.path(), &events);
-            assert_eq!(chosen(Accel::Auto).unwrap(), works, "{script}");
+            // The event of a trial that took too long comes later. A run makes one trial only.
+            let chosen = |accel| kvm.choose(accel, &qemu, dir.path(), &Events::new().unwrap());
+            assert_eq!(chosen(Accel::Auto).unwrap().kvm, works, "{script}");
             match chosen(Accel::Kvm) {
-                Ok(true) => assert!(works, "{script}"),
-                Ok(false) => panic!("--accel kvm emulates"),
-                Err(error) => assert!(!works && error.to_string().contains("--accel tcg")),
+                Ok(choice) => assert!(choice.kvm && works, "{script}"),
+                Err(error) => {
+                    let text = error.to_string();
+                    assert!(!works && text.contains("--accel tcg"), "{text}");
+                    assert!(text.contains(reason), "{text}");
+                }
             }
-            assert!(!chosen(Accel::Tcg).unwrap());
+            assert!(!chosen(Accel::Tcg).unwrap().kvm);
         }
     }
 
@@ -214,16 +270,44 @@ mod tests {
     fn the_result_is_remembered() {
         let dir = tempfile::tempdir().unwrap();
         let count = dir.path().join("count");
-        let script = format!("echo x >>{}; echo RXE-PROBE-OK", count.display());
+        let works = dir.path().join("works");
+        let script = format!(
+            "echo x >>{}; if [ -e {} ]; then echo RXE-PROBE-OK; fi",
+            count.display(),
+            works.display()
+        );
         let (mut qemu, kvm) = fake(dir.path(), &script);
         let events = Events::new().unwrap();
-        for _ in 0..3 {
-            assert!(kvm.choose(Accel::Auto, &qemu, dir.path(), &events).unwrap());
+        let trials = || fs::read_to_string(&count).unwrap().lines().count();
+        fs::write(&works, "").unwrap();
+        let chosen = |accel, qemu: &Qemu| kvm.choose(accel, qemu, dir.path(), &events);
+        for accel in [Accel::Auto, Accel::Kvm, Accel::Auto] {
+            assert!(chosen(accel, &qemu).unwrap().kvm);
+            assert_eq!(trials(), 1);
         }
-        assert_eq!(fs::read_to_string(&count).unwrap(), "x\n");
         qemu.version = 11;
-        assert!(kvm.choose(Accel::Auto, &qemu, dir.path(), &events).unwrap());
-        assert_eq!(fs::read_to_string(&count).unwrap(), "x\nx\n");
+        assert!(chosen(Accel::Auto, &qemu).unwrap().kvm);
+        assert_eq!(trials(), 2);
+        // So is a failure, but who demands KVM gets another trial.
+        fs::remove_file(&works).unwrap();
+        qemu.version = 12;
+        let first = chosen(Accel::Auto, &qemu).unwrap();
+        assert!(!first.kvm && first.why_not.unwrap().contains("printed nothing"));
+        let second = chosen(Accel::Auto, &qemu).unwrap();
+        assert_eq!((second.kvm, trials()), (false, 3));
+        let text = second.why_not.unwrap();
+        assert!(text.contains("/cache/kvm.json remembers"), "{text}");
+        assert!(text.contains("--accel kvm tries again"), "{text}");
+        let text = chosen(Accel::Kvm, &qemu).unwrap_err().to_string();
+        assert!(text.contains("a trial boot failed"), "{text}");
+        assert_eq!(trials(), 4);
+        fs::write(&works, "").unwrap();
+        assert!(!chosen(Accel::Auto, &qemu).unwrap().kvm);
+        assert_eq!(trials(), 4);
+        for accel in [Accel::Kvm, Accel::Auto, Accel::Kvm] {
+            assert!(chosen(accel, &qemu).unwrap().kvm);
+            assert_eq!(trials(), 5);
+        }
     }
 
     #[test]
@@ -232,7 +316,9 @@ mod tests {
         let (qemu, mut kvm) = fake(dir.path(), "exit 1");
         kvm.device = dir.path().join("none");
         let events = Events::new().unwrap();
-        assert!(!kvm.choose(Accel::Auto, &qemu, dir.path(), &events).unwrap());
+        let choice = kvm.choose(Accel::Auto, &qemu, dir.path(), &events);
+        let choice = choice.unwrap();
+        assert!(!choice.kvm && choice.why_not.unwrap().contains("No such file"));
         let text = kvm
             .choose(Accel::Kvm, &qemu, dir.path(), &events)
             .unwrap_err()

@@ -221,29 +221,45 @@ fn log_folder(folder: &Path) -> Result<()> {
     })
 }
 
+/// What was chosen for a run.
+struct Chosen {
+    machine: Prepared,
+    program: Program,
+    /// Why the program is not QEMU with KVM, if that was to be taken where it works.
+    why_not_kvm: Option<String>,
+}
+
 /// Chooses a prepared machine and what runs it.
-fn choose(args: &Run, folder: &Path, events: &Events) -> Result<(Prepared, Program)> {
+fn choose(args: &Run, folder: &Path, events: &Events) -> Result<Chosen> {
     let places = prepared::places(args.machine.as_deref());
     let find = |kind| prepared::find(&places, kind, args.kernel.as_deref());
-    let uml = |machine: Prepared| {
+    let uml = |machine: Prepared, why_not_kvm| {
         let memory = u64::from(args.nodes).saturating_mul(u64::from(args.memory));
         let shared = Shared::new(&machine.folder, folder, args.nodes, memory)?;
-        Ok((machine, Program::Uml(shared)))
+        Ok(Chosen {
+            machine,
+            program: Program::Uml(shared),
+            why_not_kvm,
+        })
     };
     let other = match args.accel {
-        Accel::Uml => return uml(find(Kind::Uml)?),
+        Accel::Uml => return uml(find(Kind::Uml)?, None),
         Accel::Kvm | Accel::Tcg => None,
         Accel::Auto => find(Kind::Uml).ok(),
     };
     let by_qemu = find(Kind::Qemu).and_then(|machine| Ok((machine, Qemu::find()?)));
     match (by_qemu, other) {
-        (Err(_), Some(other)) => uml(other),
+        (Err(error), Some(other)) => uml(other, Some(error.what)),
         (found, other) => {
             let (machine, qemu) = found?;
-            let kvm = Kvm::default().choose(args.accel, &qemu, &machine.folder, events)?;
+            let choice = Kvm::default().choose(args.accel, &qemu, &machine.folder, events)?;
             match other {
-                Some(other) if !kvm => uml(other),
-                _ => Ok((machine, Program::Qemu(qemu, kvm))),
+                Some(other) if !choice.kvm => uml(other, choice.why_not),
+                _ => Ok(Chosen {
+                    machine,
+                    program: Program::Qemu(qemu, choice.kvm),
+                    why_not_kvm: choice.why_not,
+                }),
             }
         }
     }
@@ -258,7 +274,11 @@ pub fn run(args: &Run) -> Result<u8> {
         log_folder(log)?;
     }
     let events = Events::new()?;
-    let (machine, program) = choose(args, &folder, &events)?;
+    let Chosen {
+        machine,
+        program,
+        why_not_kvm,
+    } = choose(args, &folder, &events)?;
     let config = Config {
         program: &program,
         machine: &machine.folder,
@@ -283,6 +303,9 @@ pub fn run(args: &Run) -> Result<u8> {
         Program::Qemu(_, false) => "emulation",
         Program::Uml(_) => "User Mode Linux",
     };
+    if let Some(reason) = why_not_kvm {
+        say(format!("without KVM: {reason}"));
+    }
     say(format!(
         "booting {} x Linux {} by {by}",
         args.nodes, machine.release

@@ -531,6 +531,7 @@ fn user_mode_linux_takes_the_place_of_emulation() {
         let words = ["run", "--verbose", "--", "true"];
         let mut command = host.command(&words);
         let done = Done::of(command.env("RXE_CI_QEMU", program).output().unwrap());
+        assert!(done.err.contains(": without KVM: "), "{done:?}");
         let by = [" by KVM", " by emulation", " by User Mode Linux"];
         let found: Vec<&str> = by.into_iter().filter(|by| done.err.contains(by)).collect();
         assert_eq!((found.len(), done.status), (1, Some(0)), "{done:?}");
