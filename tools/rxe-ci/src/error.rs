@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Errors, each with its remedy and the exit status of the program.
 
+use crate::inherited;
 use std::fmt;
-use std::io::{self, Write};
+use std::io;
 
 /// The exit status if rxe-ci itself fails, as of docker and of timeout(1).
 pub const FAILED: u8 = 125;
@@ -27,7 +28,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 /// Writes a line to standard error. If that cannot be written, the exit status has to do.
 pub fn complain(what: &dyn fmt::Display) {
-    let _ = writeln!(io::stderr(), "{what}");
+    let _ = inherited::write_all(io::stderr().lock(), format!("{what}\n").as_bytes());
 }
 
 impl Error {

@@ -4,8 +4,9 @@
 //! [`cli`] is the command line; [`run`], [`list`] and [`generate`] are its commands. Below them:
 //! [`prepared`] (the folders that machines boot from), [`qemu`] and [`uml`] (the arguments of QEMU
 //! and of User Mode Linux), [`ethernet`] (the network of the latter), [`accel`] (whether KVM
-//! works), [`node`] (a running machine), [`streams`] (what its command reads and prints) and
-//! [`events`] (what `run` waits for). `guest/` has the programs inside of the machines.
+//! works), [`node`] (a running machine), [`streams`] (what its command reads and prints),
+//! [`inherited`] (the standard streams of this program) and [`events`] (what `run` waits for).
+//! `guest/` has the programs inside of the machines.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 // Tests may panic: that is how they fail.
@@ -27,6 +28,7 @@ mod ethernet;
 mod events;
 #[path = "../../rxectl/src/generate.rs"]
 mod generate;
+mod inherited;
 mod list;
 mod node;
 mod prepared;

@@ -5,6 +5,7 @@ use crate::accel::Kvm;
 use crate::cli::{Accel, Run};
 use crate::error::{complain, Error, Result, TIMED_OUT};
 use crate::events::{Event, Events};
+use crate::inherited::{write_all, Input};
 use crate::node::{Config, Job, Node, Program};
 use crate::prepared::{self, Kind, Prepared};
 use crate::qemu::{self, Qemu};
@@ -127,14 +128,20 @@ impl Machines<'_> {
                 let (from, to) = (from.clone(), self.events.sender.clone());
                 let token = token.to_string();
                 thread::spawn(move || match is_error {
-                    true => streams::pass_on(&*from, io::stderr(), &token, number, label, &to),
-                    false => streams::pass_on(&*from, io::stdout(), &token, number, label, &to),
+                    true => {
+                        let write = |data: &[u8]| write_all(io::stderr().lock(), data);
+                        streams::pass_on(&*from, write, &token, number, label, &to);
+                    }
+                    false => {
+                        let write = |data: &[u8]| write_all(io::stdout().lock(), data);
+                        streams::pass_on(&*from, write, &token, number, label, &to);
+                    }
                 });
             }
             if self.args.stdin {
-                let input = node.input.clone();
+                let (input, to) = (node.input.clone(), self.events.sender.clone());
                 // The command need not read all of its input.
-                thread::spawn(move || streams::feed(io::stdin(), &*input));
+                thread::spawn(move || streams::feed(Input(io::stdin()), &*input, &to));
             }
         }
     }

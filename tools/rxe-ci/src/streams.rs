@@ -66,11 +66,11 @@ impl Prefix {
     }
 }
 
-/// Passes a stream on to `to` until its token, and says so by [`Event::Drained`]. `node`: the
-/// machine; `label`: whether its number precedes each line.
+/// Passes a stream on to `write`, which writes all that it is given, until its token, and says so
+/// by [`Event::Drained`]. `node`: the machine; `label`: whether its number precedes each line.
 pub fn pass_on(
     mut from: impl Read,
-    mut to: impl Write,
+    mut write: impl FnMut(&[u8]) -> io::Result<()>,
     token: &str,
     node: u8,
     label: bool,
@@ -101,7 +101,7 @@ pub fn pass_on(
         if let (Some(prefix), true) = (&mut prefix, ended) {
             data.extend(prefix.rest());
         }
-        match to.write_all(&data).and_then(|()| to.flush()) {
+        match write(&data) {
             Ok(()) if ended => break Ok(true),
             Ok(()) => {}
             Err(error) => break Err(error),
@@ -120,14 +120,21 @@ pub fn pass_on(
 }
 
 /// Passes the input of a command on, in pieces: the number of bytes and a newline before each, and
-/// 0 at the end.
-pub fn feed(mut from: impl Read, mut to: impl Write) -> io::Result<()> {
+/// 0 at the end. An input that cannot be read is no input that has ended.
+pub fn feed(mut from: impl Read, mut to: impl Write, events: &Sender<Event>) -> io::Result<()> {
     let mut buffer = vec![0; 65536];
     loop {
         let data = match from.read(&mut buffer) {
-            // An input that cannot be read any further ends.
-            Ok(0) | Err(_) => break,
+            Ok(0) => break,
             Ok(count) => buffer.get(..count).unwrap_or_default(),
+            Err(error) => {
+                // There is nobody to tell if rxe-ci is about to end.
+                let _ = events.send(Event::Failed(Error::new(
+                    format!("cannot read standard input: {error}"),
+                    "take a file or a pipe that can be read, or leave out --stdin",
+                )));
+                return Ok(());
+            }
         };
         writeln!(to, "{}", data.len())?;
         to.write_all(data)?;
@@ -157,7 +164,8 @@ mod tests {
     fn passed(pieces: Vec<&'static [u8]>, label: bool) -> (String, Vec<Event>) {
         let (sender, receiver) = channel();
         let mut out = Vec::new();
-        pass_on(Pieces(pieces), &mut out, "abac", 2, label, &sender);
+        let write = |data: &[u8]| out.write_all(data);
+        pass_on(Pieces(pieces), write, "abac", 2, label, &sender);
         drop(sender);
         (String::from_utf8(out).unwrap(), receiver.iter().collect())
     }
@@ -204,16 +212,31 @@ mod tests {
 
     #[test]
     fn input_is_in_pieces() {
+        let (sender, _receiver) = channel();
         let mut out = Vec::new();
-        feed(Pieces(vec![b"one\n", b"two three"]), &mut out).unwrap();
+        feed(Pieces(vec![b"one\n", b"two three"]), &mut out, &sender).unwrap();
         assert_eq!(out, b"4\none\n9\ntwo three0\n");
+    }
+
+    #[test]
+    fn input_that_cannot_be_read_does_not_end() {
+        let (sender, receiver) = channel();
+        let mut out = Vec::new();
+        let folder = std::fs::File::open("/").unwrap();
+        feed(folder, &mut out, &sender).unwrap();
+        assert!(out.is_empty());
+        let Ok(Event::Failed(error)) = receiver.recv() else {
+            panic!("no error");
+        };
+        assert!(error.to_string().contains("Is a directory"), "{error}");
     }
 
     #[test]
     fn a_full_disk_is_an_error() {
         let (sender, receiver) = channel();
-        let full = std::fs::File::create("/dev/full").unwrap();
-        pass_on(Pieces(vec![b"text"]), full, "abac", 1, false, &sender);
+        let mut full = std::fs::File::create("/dev/full").unwrap();
+        let write = |data: &[u8]| full.write_all(data);
+        pass_on(Pieces(vec![b"text"]), write, "abac", 1, false, &sender);
         let Ok(Event::Failed(error)) = receiver.recv() else {
             panic!("no error");
         };

@@ -3,9 +3,10 @@
 //! streams, errors, time limits, and what is left behind.
 
 mod prepared;
+#[path = "run/streams.rs"]
+mod streams;
 
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
@@ -216,54 +217,6 @@ fn words_and_variables_arrive_unchanged() {
 }
 
 #[test]
-fn much_output_arrives_completely() {
-    let host = Host::new();
-    let done = host.run("", &[], &["sh", "-c", "seq 200000; seq 300000 >&2"]);
-    assert_eq!(done.out.lines().count(), 200_000);
-    assert_eq!(done.err.lines().count(), 300_000);
-    assert!(done.err.ends_with("\n300000\n"));
-}
-
-#[test]
-fn output_arrives_while_the_command_runs() {
-    use std::io::{BufRead, BufReader};
-    let host = Host::new();
-    let mut child = host.started(&[]);
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap())
-        .read_line(&mut line)
-        .unwrap();
-    assert_eq!(line, "begun\n");
-    assert!(child.try_wait().unwrap().is_none());
-    Command::new("kill")
-        .arg(child.id().to_string())
-        .status()
-        .unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(143));
-}
-
-#[test]
-fn standard_input_is_passed_on_if_asked_for() {
-    let host = Host::new();
-    for (option, wanted) in [("--stdin", "some\ninput"), ("--verbose", "")] {
-        let mut command = host.command(&["run", "--accel", "tcg", option, "--", "cat"]);
-        let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
-        child
-            .stdin
-            .take()
-            .unwrap()
-            .write_all(b"some\ninput")
-            .unwrap();
-        let done = Done::of(child.wait_with_output().unwrap());
-        assert_eq!(
-            (done.status, done.out.as_str()),
-            (Some(0), wanted),
-            "{done:?}"
-        );
-    }
-}
-
-#[test]
 fn the_command_runs_in_the_first_machine_when_all_are_up() {
     let host = Host::new();
     let words = ["sh", "-c", "echo $RXE_CI_NODE; ls $FAKE_DIR"];
@@ -443,46 +396,6 @@ fn machines_end_with_a_killed_program() {
         .args(["-s", "KILL", first.trim()])
         .status()
         .unwrap();
-}
-
-#[test]
-fn output_that_cannot_be_written() {
-    let host = Host::new();
-    let mut command = host.command(&["run", "--accel", "tcg", "--", "echo", "x"]);
-    command.stdout(fs::File::create("/dev/full").unwrap());
-    Done::of(command.output().unwrap()).says(125, "No space left on device");
-    let mut command = host.command(&[
-        "run",
-        "--accel",
-        "tcg",
-        "--",
-        "sh",
-        "-c",
-        "sleep 0.2; echo x; exec sleep 600",
-    ]);
-    let mut child = command.spawn().unwrap();
-    drop(child.stdout.take());
-    assert_eq!(child.wait().unwrap().code(), Some(141));
-    host.nothing_runs();
-}
-
-#[test]
-fn messages_that_cannot_be_written() {
-    let host = Host::new();
-    host.machine("7.2.12+deb13-amd64", "7.2");
-    fs::remove_file(host.path("machines/7.2.12+deb13-amd64/rxe_rs.ko")).unwrap();
-    let verbose = &["run", "--accel", "tcg", "--verbose", "--", "sh", "-c"];
-    for (arguments, status) in [
-        (&["run", "--kernel", "7.1", "--", "true"][..], 125),
-        (&["list"], 0),
-        (&[&verbose[..], &["exit 7"]].concat(), 7),
-    ] {
-        let mut command = host.command(arguments);
-        command.stderr(fs::File::create("/dev/full").unwrap());
-        let done = Done::of(command.output().unwrap());
-        assert_eq!(done.status, Some(status), "{arguments:?}: {done:?}");
-    }
-    host.nothing_runs();
 }
 
 #[test]
