@@ -2,12 +2,23 @@
 //! What `run` waits for: threads that read from machines, and signals, send events.
 
 use crate::error::Error;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{
+    SIGALRM, SIGHUP, SIGINT, SIGPROF, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGVTALRM, SIGXCPU,
+    SIGXFSZ,
+};
 use signal_hook::iterator::Signals;
 use std::fs;
 use std::sync::mpsc::{channel, Receiver, Sender};
 use std::thread;
 use std::time::Instant;
+
+/// The signals that end this program, but not before it has ended its machines and removed their
+/// folder: those that end a program by default, and that others send, or a limit or a timer that it
+/// has inherited. SIGKILL cannot be handled; the remaining ones tell of faults of the program.
+const HANDLED: [i32; 11] = [
+    SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGXCPU,
+    SIGXFSZ,
+];
 
 /// An event. Those of a machine have its number.
 #[derive(Debug)]
@@ -46,7 +57,7 @@ impl Events {
     pub fn new() -> Result<Self, Error> {
         let (sender, receiver) = channel();
         let ignored = ignored(&fs::read_to_string("/proc/self/status").unwrap_or_default());
-        let handled = [SIGHUP, SIGINT, SIGTERM]
+        let handled = HANDLED
             .into_iter()
             .filter(|signal| (ignored >> signal.saturating_sub(1)) & 1 == 0);
         let mut signals = Signals::new(handled).map_err(|error| {

@@ -51,7 +51,7 @@ impl Host {
     /// The program with these arguments, in the folder of the project. No signal is ignored when it
     /// starts, as it would be if the tests run in the background of a shell.
     fn command(&self, arguments: &[&str]) -> Command {
-        self.command_by("--default-signal=HUP,INT,TERM", arguments)
+        self.command_by("--default-signal", arguments)
     }
 
     /// The same, with an option of env(1) for signals.
@@ -100,6 +100,14 @@ impl Host {
             .collect()
     }
 
+    /// The folder that machines of User Mode Linux share.
+    fn shared_folder(&self) -> PathBuf {
+        let arguments = fs::read_to_string(self.path("fake/arguments-1")).unwrap();
+        let mut lines = arguments.lines();
+        let folder = lines.find_map(|line| line.strip_prefix("uml_dir="));
+        folder.unwrap().into()
+    }
+
     /// Checks that all machines have ended.
     fn nothing_runs(&self) {
         for pid in self.machines() {
@@ -112,13 +120,18 @@ impl Host {
 
     /// Starts the program and waits until its command has made the file `started`.
     fn started(&self, options: &[&str]) -> Child {
+        self.started_by("tcg", options)
+    }
+
+    /// The same, with machines that `accel` chooses.
+    fn started_by(&self, accel: &str, options: &[&str]) -> Child {
         let words = [
             "--",
             "sh",
             "-c",
             "echo begun; touch started; exec sleep 600",
         ];
-        let all = [&["run", "--accel", "tcg"], options, &words].concat();
+        let all = [&["run", "--accel", accel], options, &words].concat();
         let child = self.command(&all).spawn().unwrap();
         wait_for(|| self.path("project/started").exists());
         child
@@ -336,6 +349,40 @@ fn signals_end_the_machines() {
     }
 }
 
+/// All signals that others send, or a limit or a timer that the program has inherited, and that end
+/// a program by default.
+#[test]
+fn signals_leave_no_folder_behind() {
+    for (signal, status) in [
+        ("HUP", 129),
+        ("INT", 130),
+        ("QUIT", 131),
+        ("USR1", 138),
+        ("USR2", 140),
+        ("ALRM", 142),
+        ("TERM", 143),
+        ("XCPU", 152),
+        ("XFSZ", 153),
+        ("VTALRM", 154),
+        ("PROF", 155),
+    ] {
+        let host = Host::new();
+        host.uml_machine("7.3.5");
+        let child = host.started_by("uml", &[]);
+        assert!(host.shared_folder().exists());
+        let pid = child.id().to_string();
+        let sent = Command::new("kill").args(["-s", signal, &pid]).status();
+        assert!(sent.unwrap().success());
+        let done = Done::of(child.wait_with_output().unwrap());
+        let left = host.shared_folder().exists();
+        // So that a failure leaves nothing behind either.
+        let _ = fs::remove_dir_all(host.shared_folder());
+        assert!(!left, "{signal}");
+        done.says(status, signal);
+        host.nothing_runs();
+    }
+}
+
 /// Standard error is a pipe that is full: the reason for the end cannot be written.
 #[test]
 fn a_second_signal_ends_what_cannot_say_why() {
@@ -423,10 +470,8 @@ fn user_mode_linux_runs_the_command() {
     for wanted in ["mem=512M\n", "ncpus=2\n", ",mac=52:54:00:77:01:02,"] {
         assert!(arguments.contains(wanted), "{wanted} is not in {arguments}");
     }
-    let folder = arguments
-        .lines()
-        .find_map(|line| line.strip_prefix("uml_dir="));
-    assert!(!Path::new(folder.unwrap()).exists(), "{folder:?} is left");
+    let folder = host.shared_folder();
+    assert!(!folder.exists(), "{folder:?} is left");
 }
 
 #[test]
