@@ -178,6 +178,21 @@ class Ci(Machines):
         self.assertEqual(status, 0)
         self.assertEqual(err.splitlines()[0], "error")
 
+    def test_folder_behind_a_link(self):
+        """The files of a folder that the shell has reached through a symbolic link have the path that it shows, in all machines."""
+        folder = self.folder / "project"
+        folder.mkdir()
+        (folder / "script").write_text("#!/bin/sh\necho $RXE_CI_NODE; pwd; pwd -P\n")
+        (folder / "script").chmod(0o755)
+        link = self.folder / "other/link"
+        link.parent.mkdir()
+        link.symlink_to(folder)
+        done = subprocess.run(["sh", "-c", 'cd "$1" && shift && exec "$@" "$PWD/script"', "sh", link, PROGRAM, "run", *self.options, "--nodes", "2",
+                               "--timeout", str(COMMAND_SECONDS), "--", "sh", "-c", '"$1"; on 2 "$1"', "sh"],
+                              text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              timeout=BOOT_SECONDS + COMMAND_SECONDS)
+        self.assertEqual((done.stdout, done.returncode), ("".join(f"{node}\n{link}\n{folder}\n" for node in (1, 2)), 0), done.stderr)
+
     def test_workflow(self):
         """The last steps of docs/rxe-ci-workflow.yml as they are, by the shell that the service calls, with tests of a project."""
         folder = Path(self.enterContext(tempfile.TemporaryDirectory(dir=self.folder)))

@@ -64,7 +64,8 @@ pub struct Job<'a> {
     pub token: &'a str,
     /// Whether the command has a standard input.
     pub stdin: bool,
-    /// The variables of the environment, as NAME=VALUE.
+    /// The variables of the environment, as NAME=VALUE. PWD is the path of the folder by which
+    /// the command starts in it.
     pub variables: &'a [OsString],
     /// The command; empty for none.
     pub command: &'a [OsString],

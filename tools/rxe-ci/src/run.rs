@@ -2,7 +2,7 @@
 //! `rxe-ci run`: boots the machines, runs the command in them, and returns its status.
 
 use crate::accel::Kvm;
-use crate::cli::{Accel, Run};
+use crate::cli::{self, Accel, Run};
 use crate::error::{complain, Error, Result, TIMED_OUT};
 use crate::events::{Event, Events};
 use crate::inherited::{write_all, Input};
@@ -18,8 +18,9 @@ use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -192,7 +193,7 @@ impl Machines<'_> {
 }
 
 /// The folder that the machines share.
-fn current_folder() -> Result<std::path::PathBuf> {
+fn current_folder() -> Result<PathBuf> {
     let fix = "change to the folder of your project first";
     let folder = env::current_dir()
         .map_err(|error| Error::new(format!("there is no current folder: {error}"), fix))?;
@@ -205,6 +206,27 @@ fn current_folder() -> Result<std::path::PathBuf> {
             ),
             fix,
         )),
+    }
+}
+
+/// The path by which the shell that called this program has reached the current folder, which
+/// `folder` names without symbolic links. Scripts and arguments name files by it. POSIX has the
+/// shell keep it in PWD; a program that is not a shell can have left an old value there.
+fn path_of_shell(folder: &Path) -> PathBuf {
+    let path = PathBuf::from(cli::variable("PWD").unwrap_or_default());
+    let normal: PathBuf = path
+        .components()
+        .filter(|part| *part != Component::ParentDir)
+        .collect();
+    let same = match (path.metadata(), folder.metadata()) {
+        (Ok(one), Ok(other)) => (one.dev(), one.ino()) == (other.dev(), other.ino()),
+        _ => false,
+    };
+    let usable = path.is_absolute() && normal.as_os_str() == path.as_os_str();
+    if same && usable && qemu::can_share(&path) {
+        path
+    } else {
+        folder.into()
     }
 }
 
@@ -275,7 +297,10 @@ fn choose(args: &Run, folder: &Path, events: &Events) -> Result<Chosen> {
 /// Runs the command; returns its exit status.
 pub fn run(args: &Run) -> Result<u8> {
     let folder = current_folder()?;
-    let variables = variables(&args.env)?;
+    let mut variables = variables(&args.env)?;
+    let mut path = OsString::from("PWD=");
+    path.push(path_of_shell(&folder));
+    variables.push(path);
     let token = token()?;
     if let Some(log) = &args.log {
         log_folder(log)?;

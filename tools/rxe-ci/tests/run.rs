@@ -7,6 +7,7 @@ mod prepared;
 mod streams;
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
@@ -227,6 +228,35 @@ fn words_and_variables_arrive_unchanged() {
         done.out,
         format!("{odd}||--each|1 2\n3=|{}|", host.path("fake").display())
     );
+}
+
+/// A shell keeps the path by which it has reached its folder in PWD.
+#[test]
+fn the_folder_may_be_reached_through_a_symbolic_link() {
+    let host = Host::new();
+    let (link, project) = (host.path("link"), host.path("project"));
+    let project = project.canonicalize().unwrap();
+    symlink(&project, &link).unwrap();
+    let (odd, other) = (host.path("link/../link"), host.path("fake"));
+    for (pwd, wanted) in [
+        (Some(&link), &link),
+        (Some(&project), &project),
+        // Paths of other folders, and those that POSIX forbids.
+        (Some(&other), &project),
+        (Some(&odd), &project),
+        (None, &project),
+    ] {
+        let script = "pwd; pwd -P; printenv PWD";
+        let words = ["run", "--accel", "tcg", "--", "sh", "-c", script];
+        let mut command = host.command(&words);
+        command.current_dir(&link).env_remove("PWD");
+        if let Some(pwd) = pwd {
+            command.env("PWD", pwd);
+        }
+        let done = Done::of(command.output().unwrap());
+        let wanted = [wanted, &project, wanted].map(|path| format!("{}\n", path.display()));
+        assert_eq!(done.out, wanted.concat(), "{pwd:?}: {done:?}");
+    }
 }
 
 #[test]
