@@ -6,17 +6,23 @@ environment, an empty field. The answer is a line with a port, to which the clie
 error of the command; then a line with its exit status. The command is killed if the client disconnects.
 """
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 
 ADDRESS = sys.argv[1]
 # What differs between machines, so that a command does not inherit it from the other one.
 OWN = {name: os.environb[name] for name in (b"RXE_CI_NODE", b"RXE_CI_IPV4", b"RXE_CI_IPV6", b"RXE_CI_GID_IPV4", b"RXE_CI_GID_IPV6")}
-# How long the output is read after the end of a command that left processes behind, in seconds.
+# How long the output is read after the end of a command that left processes behind, in seconds. The time in which the client does not take
+# it, because the host does not, is not counted: that is if a piece takes longer than SLOW.
 LINGER = 2
+SLOW = 0.1
+# How soon the end of the command is noticed while nothing is written.
+STEP = 0.5
 
 
 def field(stream):
@@ -28,12 +34,21 @@ def field(stream):
     return data
 
 
-def relay(pipe, connection):
-    """Copies until the command closes the pipe, or the client its connection."""
+def relay(pipe, connection, ended):
+    """Copies until the command closes the pipe, or the client its connection; when the command has ended, for LINGER seconds more."""
+    left = LINGER
     with pipe, connection:
         try:
-            while data := os.read(pipe.fileno(), 65536):
-                connection.sendall(data)
+            while left > 0:
+                start = time.monotonic()
+                data = os.read(pipe.fileno(), 65536) if select.select([pipe], [], [], STEP)[0] else None
+                if data == b"":
+                    return
+                read = time.monotonic()
+                connection.sendall(data or b"")
+                sent = time.monotonic() - read
+                if ended.is_set():
+                    left -= read - start + (sent if sent < SLOW else 0)
         except OSError:
             pass
 
@@ -83,15 +98,15 @@ def serve(connection):
             output.close()
         connection.sendall(b"126\n")
         return
-    relays = [threading.Thread(target=relay, args=pair, daemon=True) for pair in zip((child.stdout, child.stderr), outputs)]
+    ended = threading.Event()
+    relays = [threading.Thread(target=relay, args=(*pair, ended), daemon=True) for pair in zip((child.stdout, child.stderr), outputs)]
     for thread in relays:
         thread.start()
     threading.Thread(target=watch, args=(connection, child), daemon=True).start()
     status = child.wait()
-    for thread, output in zip(relays, outputs):
-        thread.join(LINGER)
-        if thread.is_alive():
-            output.shutdown(socket.SHUT_WR)
+    ended.set()
+    for thread in relays:
+        thread.join()
     connection.sendall(b"%d\n" % (status if status >= 0 else 128 - status))
     # Wakes watch().
     connection.shutdown(socket.SHUT_RDWR)
