@@ -235,10 +235,12 @@ impl QpCtx {
             let left = Self::accepts_sends(inner.engine.state()) && self.fetch_sends(&mut inner);
             let (progress, wait) = self.fill_batch(&rcu, &mut inner, now, &mut batch);
             // The response that the timer waits for may be among the deferred packets.
-            if !inner.paging.defers_responses() {
-                if let Some(deadline) = inner.engine.poll_timeout() {
-                    self.timer.arm_at(deadline.as_ns());
-                }
+            let deadline = match inner.paging.defers_responses() {
+                true => inner.engine.poll_resume(),
+                false => inner.engine.poll_timeout(),
+            };
+            if let Some(deadline) = deadline {
+                self.timer.arm_at(deadline.as_ns());
             }
             self.note_in_flight(&inner);
             inner.transmitting = !batch.is_empty();

@@ -156,14 +156,20 @@ impl Qp {
                 if !new || self.state == State::Err {
                     return;
                 }
-                // The packet has arrived: retries are for what is lost from now on.
-                self.req.retries = self.attrs.retry_cnt;
-                if self.attrs.rnr_retry != UNLIMITED_RNR_RETRIES {
-                    if self.req.rnr_retries == 0 {
+                let limited = self.attrs.rnr_retry != UNLIMITED_RNR_RETRIES;
+                if limited && self.req.rnr_retries == 0 {
+                    if acked != Acked::ResponseMissing {
                         backend.count(Count::RnrRetryExceeded);
                         return self.fail_with(WcStatus::RnrRetryExcErr, backend);
                     }
-                    self.req.rnr_retries = self.req.rnr_retries.saturating_sub(1);
+                    // The oldest request has been executed, and its response was lost: it is not
+                    // the one that was refused, and it completes first. Its retries go on.
+                } else {
+                    // The packet has arrived: retries are for what is lost from now on.
+                    self.req.retries = self.attrs.retry_cnt;
+                    if limited {
+                        self.req.rnr_retries = self.req.rnr_retries.saturating_sub(1);
+                    }
                 }
                 self.move_cursor(from, backend);
                 self.req.rnr_psn = Some(psn);

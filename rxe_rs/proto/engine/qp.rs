@@ -440,6 +440,15 @@ impl Qp {
         .min()
     }
 
+    /// As [`Qp::poll_timeout`] while received packets wait, one of which may be what the other
+    /// timers are for: when [`Qp::poll_transmit`] sends again after a pause.
+    pub fn poll_resume(&self) -> Option<Instant> {
+        [self.tx_resume, self.paced_until]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
     /// Returns what [`Qp::poll_transmit`] would send. After most packets of a long message it is
     /// nothing, and the caller need not try.
     #[inline]
@@ -477,9 +486,10 @@ impl Qp {
         if let Some(pkey) = self.cnp.due.take() {
             self.send_cnp(pkey, backend, tx);
         }
-        if self.tx_resume.is_some() {
+        if self.tx_resume.is_some_and(|at| at > now) {
             return Progress::Idle;
         }
+        self.tx_resume = None;
         let path = self.path_state();
         let budget = match self.paced_until {
             Some(at) if at > now => 0,

@@ -77,6 +77,8 @@ pub(super) struct Responder {
     pub(super) pending: ResponseQueue,
     /// ACK or NAK to send after all pending responses.
     pub(super) ack: Option<(Psn, Syndrome)>,
+    /// It is a NAK in place of an ACK, which is owed if the NAK becomes obsolete.
+    ack_replaced: bool,
     /// What an ACK names: the newest executed packet of a SEND or WRITE, and the MSN then. Only its
     /// response acknowledges a READ or ATOMIC.
     pub(super) acknowledgeable: (Psn, Msn),
@@ -139,6 +141,7 @@ impl Responder {
             recv: None,
             pending: ResponseQueue::new(),
             ack: None,
+            ack_replaced: false,
             acknowledgeable: (Psn::new(0), Msn::new(0)),
             ack_postponed: false,
             left_no_room: false,
@@ -147,6 +150,31 @@ impl Responder {
             partial_flush: None,
             next_replay: 0,
         }
+    }
+
+    /// A NAK is to be sent, which also acknowledges everything before `psn`.
+    pub(super) fn owe_nak(&mut self, psn: Psn, nak: Syndrome) {
+        self.ack_replaced |= matches!(self.ack, Some((_, Syndrome::Ack { .. })));
+        self.ack = Some((psn, nak));
+    }
+
+    /// Drops the pending NAK, if any: it is obsolete, the expected request has arrived. If it
+    /// stands for an ACK as well, that is still to be sent (IBTA 9.7.5.1.2).
+    #[inline]
+    fn drop_nak(&mut self) {
+        if let Some((_, Syndrome::Nak(_) | Syndrome::RnrNak { .. })) = self.ack {
+            let (newest, _) = self.acknowledgeable;
+            let ack = Syndrome::Ack {
+                credits: NO_CREDITS,
+            };
+            self.ack = core::mem::take(&mut self.ack_replaced).then_some((newest, ack));
+        }
+    }
+
+    /// What was to be sent has been, or a response that acknowledges the same.
+    pub(super) fn answered(&mut self) {
+        self.ack = None;
+        self.ack_replaced = false;
     }
 
     /// Advances the expected PSN by `count`.
@@ -216,11 +244,12 @@ impl Qp {
                         credits: NO_CREDITS,
                     };
                     self.resp.ack = Some((psn, ack));
+                    self.resp.ack_replaced = false;
                     let last = packet.opcode().ends_message();
                     let may_wait = last && !backend.wakes_process();
                     self.resp.delayed_ack.on_request(now, may_wait);
                 } else {
-                    self.drop_nak();
+                    self.resp.drop_nak();
                 }
                 if self.resp.kept.has_new_gap(self.resp.epsn) {
                     self.ask_for_gap(now, MAX_AHEAD, backend);
@@ -229,7 +258,7 @@ impl Qp {
             Err(RequestFault::Deferred) => {
                 // It has arrived: a NAK, even if it is delayed, must not request it again.
                 self.resp.nak_state = NakState::None;
-                self.drop_nak();
+                self.resp.drop_nak();
                 return Handled::Deferred;
             }
             Err(RequestFault::Gone) => backend.count(Count::ReferenceGone),
@@ -237,7 +266,7 @@ impl Qp {
                 backend.count(Count::RnrNakSent);
                 self.resp.nak_state = NakState::Rnr;
                 let timer = self.attrs.min_rnr_timer;
-                self.resp.ack = Some((psn, Syndrome::RnrNak { timer }));
+                self.resp.owe_nak(psn, Syndrome::RnrNak { timer });
             }
             Err(RequestFault::Nak(code, status)) => {
                 match code {
@@ -258,14 +287,6 @@ impl Qp {
             }
         }
         Handled::Done
-    }
-
-    /// Drops the pending NAK, if any: it is obsolete, the expected request has arrived.
-    #[inline]
-    fn drop_nak(&mut self) {
-        if let Some((_, Syndrome::Nak(_) | Syndrome::RnrNak { .. })) = self.resp.ack {
-            self.resp.ack = None;
-        }
     }
 
     /// The mark of a request; `None` if marks are not used.
@@ -427,6 +448,6 @@ impl Qp {
 
     /// Drops the pending ACK: the response just queued acknowledges everything before it.
     pub(super) fn drop_ack(&mut self) {
-        self.resp.ack = None;
+        self.resp.answered();
     }
 }

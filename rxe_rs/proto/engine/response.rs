@@ -468,7 +468,7 @@ impl Qp {
         if is_sequence_nak {
             self.resp.kept.on_nak_sent();
         }
-        self.resp.ack = None;
+        self.resp.answered();
         self.resp.ack_postponed = false;
         true
     }

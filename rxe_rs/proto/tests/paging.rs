@@ -246,3 +246,19 @@ fn no_nak_for_a_deferred_packet() {
     write(&mut pair, first.wrapping_add(3));
     assert_eq!(naks(&pair), 2);
 }
+
+/// A pause after a full queue ends although the timers do not run, because responses wait.
+#[test]
+fn pause_ends_without_the_timer() {
+    let mut pair = Pair::small(Service::Rc, 1, Link::PERFECT);
+    let now = pair.now;
+    pair.qps[0].on_congestion(now);
+    pair.post(0, wr(SendOp::Write, 1, 100), 0);
+    pair.transmit(0);
+    assert_eq!(pair.packets_in_flight().count(), 0);
+    let resume = pair.qps[0].poll_resume().expect("the end of the pause");
+    pair.now = resume;
+    pair.transmit(0);
+    assert_eq!(pair.packets_in_flight().count(), 1);
+    assert_eq!(pair.qps[0].poll_resume(), None);
+}

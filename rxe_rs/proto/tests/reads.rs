@@ -589,6 +589,36 @@ fn not_ready_behind_a_response_lost_by_another_peer() {
     }
 }
 
+/// The last response to a READ is lost, and the SEND behind it has no retries left when it finds no
+/// receive. The READ has been executed and completes; it is the SEND that fails.
+#[test]
+fn never_ready_behind_a_lost_response() {
+    for rnr_retry in [0, 2] {
+        let mut pair = reading(1, Link::PERFECT);
+        pair.qps[1].attrs.token = 0;
+        pair.run(60 * MS);
+        pair.qps[0].attrs.rnr_retry = rnr_retry;
+        let done = pair.statuses(0).len();
+        let (read, send) = (done as u64 + 1, done as u64 + 2);
+        pair.post(0, wr(SendOp::Read, read, LEN), 0);
+        let last = pair.qps[0].sq_psn().wrapping_add(PACKETS as u32 - 1);
+        pair.post(0, wr(SendOp::Send, send, 4 * MTU), 0);
+        let mut lost = 0;
+        while pair.statuses(0).len() < done + 2 {
+            pair.transmit(1);
+            if lost < 3 {
+                lost += pair.drop_chosen(|packet| {
+                    packet.opcode().is_response() && packet.bth().psn == last
+                });
+            }
+            assert!(pair.step());
+        }
+        assert_eq!(lost, 3);
+        let expected = [(read, WcStatus::Success), (send, WcStatus::RnrRetryExcErr)];
+        assert_eq!(pair.statuses(0)[done..], expected, "{rnr_retry} retries");
+    }
+}
+
 /// The responses to one READ take many times the acknowledgement timeout, and one of them is lost.
 /// What follows it shows that the peer is alive: the READ is not given up before its lost part can
 /// arrive.

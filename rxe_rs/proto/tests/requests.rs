@@ -401,6 +401,37 @@ fn one_nak_for_a_gap() {
     assert_eq!(answers, expected);
 }
 
+/// A request with AckReq and one that overtakes another arrive before anything is sent. The NAK
+/// becomes obsolete, but the ACK for which it stood is sent.
+#[test]
+fn obsolete_nak_in_place_of_an_ack() {
+    let mut pair = pair();
+    post_receives(&mut pair, 1, 10);
+    let first = pair.qps[0].sq_psn();
+    let mut request = bth(Operation::SendOnly, first, 0);
+    request.ack_req = true;
+    pair.inject(1, Headers::new(request), &[]);
+    for ahead in [2, 1] {
+        send(&mut pair, ahead, Operation::SendOnly, 0, 0);
+    }
+    pair.transmit(1);
+    let answers = in_flight(&pair);
+    let answers = answers.iter().map(|(bth, aeth)| {
+        let syndrome = aeth.expect("an AETH").syndrome();
+        (bth.psn.delta(first), syndrome)
+    });
+    let answers: Vec<_> = answers.collect();
+    assert!(
+        matches!(answers[..], [(1, Syndrome::Ack { .. })]),
+        "{answers:?}"
+    );
+    // It is owed once.
+    pair.drop_in_flight();
+    send(&mut pair, 2, Operation::SendOnly, 0, 0);
+    pair.transmit(1);
+    assert_eq!(in_flight(&pair).len(), 0);
+}
+
 /// The acknowledgement timer expires once its time has passed, and before four times of it.
 #[test]
 fn acknowledgement_timeout() {

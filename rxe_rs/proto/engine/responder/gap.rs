@@ -238,7 +238,7 @@ impl Qp {
         }
         backend.count(Count::SequenceNakSent);
         let nak = Syndrome::Nak(NakCode::PsnSequence);
-        self.resp.ack = Some((self.resp.epsn, nak));
+        self.resp.owe_nak(self.resp.epsn, nak);
     }
 
     /// A duplicate request at `psn` arrived. If a NAK requested it, that NAK was spurious; if
