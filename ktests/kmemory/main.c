@@ -97,6 +97,15 @@ static long kmemory_ioctl(struct file *file, unsigned int request, unsigned long
 	case KMEMORY_LOSE:
 		ret = far_move(addr, request == KMEMORY_LOSE);
 		break;
+	case KMEMORY_EXPORT:
+		ret = buffer_export(addr);
+		break;
+	case KMEMORY_RELOCATE:
+		ret = buffer_relocate(addr);
+		break;
+	case KMEMORY_USES:
+		ret = buffer_uses(addr);
+		break;
 	default:
 		ret = -ENOTTY;
 	}
@@ -147,5 +156,5 @@ static void __exit kmemory_exit(void)
 
 module_init(kmemory_init);
 module_exit(kmemory_exit);
-MODULE_DESCRIPTION("Kinds of memory that the kernel cannot read");
+MODULE_DESCRIPTION("Memory that the kernel cannot read, and DMA buffers that move");
 MODULE_LICENSE("GPL");

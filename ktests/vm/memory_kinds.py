@@ -23,6 +23,7 @@ from lib.counters import counter
 from lib.debug_messages import refusal_logged
 from lib.ends import ACCESS, in_thread, pair, pattern
 from lib.keys import PAGE, TRANS, rereg, rereg_refused
+from lib.kmemory import load
 from lib.memory import MEMFD_SECRET, provide
 from lib.odp import ON_DEMAND, FIXED, FLUSH, PREFETCH, PREFETCH_WRITE, RW, SHARED, Area, advise, libc, ok
 
@@ -38,7 +39,7 @@ SIZE = PAGES * PAGE
 
 
 def beforehand():
-    host.shell("lsmod | grep -q ^kmemory || insmod /share/kmemory.ko")
+    load()
 
 
 def mapped(fd, length=SIZE, offset=0, at=None, protection=RW):
