@@ -95,6 +95,7 @@ enum rxe_rs_attr {
  * EBUSY	another call for the region is in progress
  * EOPNOTSUPP	unknown fields, a region with on-demand paging, or a DMA buffer that the CPU cannot
  *		access
+ * others	of the exporter, if it does not pin or map the DMA buffer
  *
  * The region does not change if the call fails. (A driver without RXE_RS_ADD_DMABUF returns EINVAL
  * for it, or EOPNOTSUPP if @fd is not 0.)

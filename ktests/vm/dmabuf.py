@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Regions of DMA buffers, which udmabuf creates from files in memory: both queue pairs in one process.
+"""Regions of DMA buffers: both queue pairs in one process.
 
-The tests access the data of a buffer through its file.
+udmabuf creates most buffers from files in memory, through which the tests access their data. The module kmemory exports those that move.
 """
 import errno
 import os
@@ -14,16 +14,14 @@ from pyverbs.mr import MR
 from pyverbs.wr import SGE, SendWR
 import pyverbs.enums as e
 
-from lib import host, keys, segments, uverbs
-from lib.debug_messages import refusal_logged
-from lib.dmabuf import ADD_DMABUF, PAGE, SIZE, Buffer, Region, add_buffer, require_udmabuf
-from lib.ends import ACCESS, pair, pattern
+from lib import host, keys, kmemory, segments, uverbs
+from lib.case import case
+from lib.debug_messages import DebugMessages, refusal_logged
+from lib.dmabuf import ADD_DMABUF, PAGE, SIZE, Buffer, Region, add_buffer, register
+from lib.ends import ACCESS, pair, pattern, soon
+from lib.kmemory import DYNAMIC, STATIC, MovingBuffer
 
 DEFAULTS = dict(driver="rxe_rs", reason="rdma_rxe registers no DMA buffers")
-
-
-def beforehand():
-    require_udmabuf()
 
 
 def afterwards():
@@ -156,6 +154,110 @@ def test_torn_down(names):
     time.sleep(0.2)
     os.kill(child, signal.SIGKILL)
     assert os.waitpid(child, 0)[1] == signal.SIGKILL, "the process has failed"
+
+
+# How often a buffer is attached, pinned, prepared for the CPU and mapped for it.
+UNUSED, ONCE = (0, 0, 0, 0), (1, 1, 1, 1)
+IOVA = 0x7000_0000_0000
+
+
+@case(needs="kmemory")
+def test_moving(names):
+    """A buffer that its exporter moves otherwise stays in place while it has a region, and moves again afterwards."""
+    a, b = pair(names)
+    for kind in (STATIC, DYNAMIC):
+        buffer = MovingBuffer(kind)
+        assert buffer.moves() and buffer.uses() == UNUSED
+        first, _, rkey = register(b, buffer.buffer, 0, kmemory.SIZE, IOVA)
+        assert not buffer.moves(), "the buffer was moved while it has a region"
+        assert buffer.uses() == ONCE
+        data = keys.write(a, IOVA, rkey, kmemory.SIZE, seed=kind)
+        assert buffer.get(kmemory.SIZE) == data == keys.read(a, IOVA, rkey, kmemory.SIZE)
+        # Each region pins the buffer; both share the mapping of the exporter.
+        second, _, rkey = register(b, buffer.buffer, PAGE, PAGE, IOVA)
+        assert buffer.uses() == (2, 2, 2, 1)
+        uverbs.dereg_mr(b.ctx.cmd_fd, first)
+        assert not buffer.moves() and buffer.uses() == ONCE
+        data = keys.write(a, IOVA, rkey, PAGE, seed=9)
+        assert buffer.get(PAGE, PAGE) == data
+        uverbs.dereg_mr(b.ctx.cmd_fd, second)
+        assert buffer.uses() == UNUSED and buffer.moves()
+        assert buffer.get(PAGE, PAGE) == data
+        # The exit of a process ends its regions, too.
+        child = os.fork()
+        if not child:
+            _, end = pair(names)
+            register(end, buffer.buffer, 0, kmemory.SIZE, IOVA)
+            os._exit(0 if buffer.uses() == ONCE else 1)
+        assert os.waitpid(child, 0)[1] == 0, "the process has failed"
+        soon(lambda: buffer.uses() == UNUSED)
+        assert buffer.moves()
+        buffer.close()
+
+
+def refused_with_reason(buffer, code, operation, reason, call):
+    """The driver must refuse a call with this error, log that and the reason, and leave the buffer alone."""
+    log = DebugMessages()
+    try:
+        with refusal_logged(code, operation):
+            try:
+                call()
+            except OSError as error:
+                assert error.errno == code, error
+            except segments.Refused as error:
+                assert error.number == code, error
+            else:
+                raise AssertionError(f"{operation} was accepted")
+        messages = log.read()
+    finally:
+        log.close()
+    assert any(reason in message for message in messages), f"no message with '{reason}' in {messages}"
+    assert buffer.uses() == UNUSED and buffer.moves(), buffer.uses()
+
+
+@case(needs="kmemory")
+def test_refused_by_exporter(names):
+    """What the exporter refuses fails with its error, for regions and for segments; after every failure the buffer is as before."""
+    _, b, mr, memory = segments.region(names)
+    at = memory + 32 * PAGE
+    for kind, code, reason in (
+            (STATIC | kmemory.FAIL_ATTACH, errno.EBUSY, "attach"), (DYNAMIC | kmemory.FAIL_ATTACH, errno.EBUSY, "attach"),
+            (DYNAMIC | kmemory.FAIL_PIN, errno.ENOSPC, "pin"),
+            (STATIC | kmemory.FAIL_ACCESS, errno.EIO, "prepare"), (DYNAMIC | kmemory.FAIL_ACCESS, errno.EIO, "prepare"),
+            (STATIC | kmemory.DEVICE, errno.EOPNOTSUPP, "device's memory"), (DYNAMIC | kmemory.DEVICE, errno.EOPNOTSUPP, "device's memory")):
+        buffer = MovingBuffer(kind)
+        refused_with_reason(buffer, code, "reg_user_mr_dmabuf", reason, lambda: register(b, buffer.buffer, 0, PAGE, IOVA))
+        refused_with_reason(buffer, code, "mr_add", reason, lambda: add_buffer(b, mr, buffer, 0, PAGE, at))
+        buffer.close()
+    # A range outside of the buffer is refused before that, addresses that wrap are refused when all is mapped.
+    for kind in (STATIC, DYNAMIC):
+        buffer = MovingBuffer(kind)
+        refused_with_reason(buffer, errno.EINVAL, "reg_user_mr_dmabuf", "", lambda: register(b, buffer.buffer, PAGE, kmemory.SIZE, IOVA))
+        refused_with_reason(buffer, errno.EINVAL, "reg_user_mr_dmabuf", "", lambda: register(b, buffer.buffer, 0, 2 * PAGE, (1 << 64) - PAGE))
+        refused_with_reason(buffer, errno.EINVAL, "mr_add", "", lambda: add_buffer(b, mr, buffer, PAGE, kmemory.SIZE, at))
+        buffer.close()
+
+
+@case(needs="kmemory")
+def test_segments_of_moving(names):
+    """The same as `moving` for segments: the buffer stays in place until its last part is removed."""
+    a, b, mr, memory = segments.region(names)
+    at = memory + 32 * PAGE
+    for kind in (STATIC, DYNAMIC):
+        buffer = MovingBuffer(kind)
+        add_buffer(b, mr, buffer, 0, kmemory.SIZE, at)
+        assert not buffer.moves(), "the buffer was moved while it has a segment"
+        assert buffer.uses() == ONCE
+        data = keys.write(a, at, mr.rkey, kmemory.SIZE, seed=kind)
+        assert buffer.get(kmemory.SIZE) == data
+        # The rest of a segment that was cut still pins all of the buffer.
+        segments.remove(b, mr, start=at + PAGE, length=2 * PAGE)
+        assert not buffer.moves() and buffer.uses() == ONCE
+        keys.write(a, at + 3 * PAGE, mr.rkey, PAGE, seed=7)
+        assert buffer.get(PAGE, 3 * PAGE) == pattern(PAGE, 7)
+        state = segments.remove(b, mr, start=at, length=kmemory.SIZE)
+        assert state["segments"] == 1 and buffer.uses() == UNUSED and buffer.moves(), state
+        buffer.close()
 
 
 def test_segments_of_both(names):

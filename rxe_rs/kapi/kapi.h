@@ -124,8 +124,8 @@ void rxe_rs_odp_chunk_unlock(struct rxe_rs_odp_chunk *chunk);
 /* DMA buffers of other drivers (dmabuf.c). */
 struct rxe_rs_dmabuf;
 
-struct rxe_rs_dmabuf *rxe_rs_dmabuf_get(int fd, u64 offset, u64 len, void **addr,
-					const char **reason);
+struct rxe_rs_dmabuf *rxe_rs_dmabuf_get(struct ib_device *dev, int fd, u64 offset, u64 len,
+					void **addr, const char **reason);
 void rxe_rs_dmabuf_put(struct rxe_rs_dmabuf *this);
 
 /* Which kind of memory is at a kernel address (mem_kind.c). */

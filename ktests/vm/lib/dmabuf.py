@@ -32,6 +32,7 @@ class Buffer:
     """A DMA buffer of SIZE bytes, and the file that it was created from."""
 
     def __init__(self):
+        require_udmabuf()
         self.file = os.memfd_create("buffer", os.MFD_ALLOW_SEALING)
         os.ftruncate(self.file, SIZE)
         fcntl.fcntl(self.file, ADD_SEALS, SEAL_SHRINK)

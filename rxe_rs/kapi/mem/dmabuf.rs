@@ -21,11 +21,12 @@ use kernel::{
     sync::Arc, //
 };
 
-/// The mapping of a DMA buffer. Dropping it releases the buffer and may sleep.
+/// The mapping of a DMA buffer that is pinned as well: a mapping alone would not keep the exporter
+/// from moving the buffer. Dropping it releases the buffer and may sleep.
 ///
 /// # Invariants
 ///
-/// Held once.
+/// Held once. The device is attached to the buffer and the buffer pinned as long as it is held.
 struct Mapping(NonNull<bindings::rxe_rs_dmabuf>);
 
 // SAFETY: The mapping is not bound to a thread; it may be released in any context that may sleep.
@@ -45,7 +46,8 @@ impl Drop for Mapping {
 ///
 /// # Invariants
 ///
-/// `len` bytes at `addr` are mapped and writable until `mapping` is dropped.
+/// `len` bytes at `addr` are mapped and writable until `mapping` is dropped, and the exporter does
+/// not move what is mapped there before, because `mapping` pins it.
 pub struct DmaBuf {
     mapping: Arc<Mapping>,
     addr: NonNull<u8>,
@@ -58,9 +60,9 @@ unsafe impl Send for DmaBuf {}
 unsafe impl Sync for DmaBuf {}
 
 impl DmaBuf {
-    /// Maps `len` bytes at `offset` of the buffer that is file `fd` of the calling process. The
-    /// exporter maps and pins all of it until the value is dropped. As for any other device, it
-    /// does not matter how the file was opened.
+    /// Attaches device `dev` to the buffer that is file `fd` of the calling process, pins the
+    /// buffer, and maps `len` bytes at `offset` of it. The exporter maps and pins all of it until
+    /// the value is dropped. As for any other device, it does not matter how the file was opened.
     ///
     /// # Context
     ///
@@ -70,7 +72,12 @@ impl DmaBuf {
     ///
     /// `EBADF`, `EINVAL` if it is no DMA buffer or smaller, `EOPNOTSUPP` if the CPU cannot access
     /// it, `ENOMEM`; what the exporter returns. `reason` is called with a description.
-    pub(crate) fn map(
+    ///
+    /// # Safety
+    ///
+    /// `dev` is alive during the call.
+    pub(crate) unsafe fn map(
+        dev: *mut bindings::ib_device,
         fd: c_int,
         offset: u64,
         len: u64,
@@ -78,8 +85,10 @@ impl DmaBuf {
     ) -> Result<Self> {
         let mut addr = core::ptr::null_mut();
         let mut words = core::ptr::null();
-        // SAFETY: Both are valid for writes.
-        let raw = unsafe { bindings::rxe_rs_dmabuf_get(fd, offset, len, &mut addr, &mut words) };
+        // SAFETY: The device is alive by the caller's guarantee, and the C side takes a reference
+        // to it with what it returns; both places are valid for writes.
+        let raw =
+            unsafe { bindings::rxe_rs_dmabuf_get(dev, fd, offset, len, &mut addr, &mut words) };
         let raw = from_err_ptr(raw).inspect_err(|_| {
             // SAFETY: A string literal of the C side.
             reason(unsafe { CStr::from_char_ptr(words) });
@@ -91,9 +100,9 @@ impl DmaBuf {
                 NonNull::new_unchecked(addr.cast()),
             )
         };
-        // INVARIANT: The C side has taken the reference.
+        // INVARIANT: The C side has taken the reference, attached the device and pinned the buffer.
         let mapping = Mapping(raw);
-        // INVARIANT: The C side checked the range.
+        // INVARIANT: The C side checked the range; the mapping pins the buffer.
         Ok(Self {
             mapping: Arc::new(mapping, GFP_KERNEL_ACCOUNT)?,
             addr,

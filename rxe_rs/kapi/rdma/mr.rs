@@ -126,12 +126,27 @@ impl NewRange {
 /// # Context
 ///
 /// Process context, that of the caller of the running verb; sleeps.
-pub struct Pinner<'a>(PhantomData<&'a ()>);
+///
+/// # Invariants
+///
+/// The device is alive.
+pub struct Pinner<'a> {
+    dev: *mut bindings::ib_device,
+    _verb: PhantomData<&'a ()>,
+}
 
 impl Pinner<'_> {
-    /// For the running verb, in the context of its caller.
-    pub(crate) fn new() -> Self {
-        Self(PhantomData)
+    /// For the running verb of `dev`, in the context of its caller.
+    ///
+    /// # Safety
+    ///
+    /// `dev` is alive until the value is dropped.
+    pub(crate) unsafe fn new(dev: *mut bindings::ib_device) -> Self {
+        // INVARIANT: By the caller's guarantee.
+        Self {
+            dev,
+            _verb: PhantomData,
+        }
     }
 
     /// Pins `length` bytes at `start` for `access` (`ACCESS_*` bits).
@@ -144,7 +159,8 @@ impl Pinner<'_> {
         Umem::pin(start, length, access & ACCESS_WRITABLE != 0)
     }
 
-    /// Maps `length` bytes at `offset` of the DMA buffer that is file `fd` of the calling process.
+    /// Pins the DMA buffer that is file `fd` of the calling process, and maps `length` bytes at
+    /// `offset` of it.
     ///
     /// # Errors
     ///
@@ -156,7 +172,9 @@ impl Pinner<'_> {
         length: u64,
         reason: impl FnOnce(&CStr),
     ) -> Result<Memory> {
-        Ok(Memory::Buffer(DmaBuf::map(fd, offset, length, reason)?))
+        // SAFETY: The device is alive by the type invariant.
+        let part = unsafe { DmaBuf::map(self.dev, fd, offset, length, reason)? };
+        Ok(Memory::Buffer(part))
     }
 
     /// Pins `length` bytes at `start`, or mirrors them with [`ACCESS_ON_DEMAND`].
@@ -478,14 +496,15 @@ impl<D: Device> MrOps<D> {
         Self::object(&operation, (iova, length), || {
             let access = Self::user_access(access, dmah, D::Mr::ACCESS)?;
             // SAFETY: By the caller's guarantee.
-            let (_, dev, ctx) = unsafe { Self::parents(pd) };
+            let (raw_dev, dev, ctx) = unsafe { Self::parents(pd) };
             let range = NewRange {
                 start,
                 length,
                 iova,
             };
             let length = range.length_for(access)?;
-            let pinner = Pinner::new();
+            // SAFETY: The device is alive during the call.
+            let pinner = unsafe { Pinner::new(raw_dev) };
             let user = UserMr {
                 memory: pinner.memory(start, length, access)?,
                 length,
@@ -516,7 +535,9 @@ impl<D: Device> MrOps<D> {
             let access = Self::user_access(access, dmah, D::Mr::ACCESS & !ACCESS_ON_DEMAND)?;
             // SAFETY: By the caller's guarantee.
             let (raw_dev, dev, ctx) = unsafe { Self::parents(pd) };
-            let memory = Pinner::new().buffer(fd, offset, length, |reason| {
+            // SAFETY: The device is alive during the call.
+            let pinner = unsafe { Pinner::new(raw_dev) };
+            let memory = pinner.buffer(fd, offset, length, |reason| {
                 // SAFETY: The device is alive.
                 unsafe { bindings::rxe_rs_device_dbg(raw_dev, reason.as_char_ptr()) };
             })?;
@@ -667,7 +688,8 @@ impl<D: Device> MrOps<D> {
                 pd,
                 access,
                 range,
-                pinner: Pinner::new(),
+                // SAFETY: The device is alive during the call.
+                pinner: unsafe { Pinner::new(raw_dev) },
             };
             ctx.reregister(dev, change)
         };

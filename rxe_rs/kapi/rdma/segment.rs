@@ -72,8 +72,8 @@ impl Source {
         }
     }
 
-    /// Pins `length` bytes of it for `access` (`ACCESS_*` bits), or has the exporter map the
-    /// buffer.
+    /// Pins `length` bytes of it for `access` (`ACCESS_*` bits), or has the exporter pin and map
+    /// the buffer.
     ///
     /// # Context
     ///
@@ -230,7 +230,7 @@ impl<D: Device> Methods<D> {
         // SAFETY: By the caller's guarantee; a live region has a live device.
         let (raw_dev, ctx, request) = unsafe { ((*mr).device, MrOps::<D>::ctx(mr), &*request) };
         // SAFETY: The device is alive, and is so during the call.
-        let (dev, pinner) = unsafe { (device::ctx::<D>(raw_dev), Pinner::new()) };
+        let (dev, pinner) = unsafe { (device::ctx::<D>(raw_dev), Pinner::new(raw_dev)) };
         // SAFETY: As above.
         let operation = unsafe { Operation::new(raw_dev, c"mr_add") };
         let source = match request.flags {
@@ -312,7 +312,9 @@ impl<D: Device> Methods<D> {
                 iova,
                 rkey,
             };
-            let now = ctx.add(dev, &addition, &Pinner::new())?;
+            // SAFETY: As above.
+            let pinner = unsafe { Pinner::new(raw_dev) };
+            let now = ctx.add(dev, &addition, &pinner)?;
             // SAFETY: By the caller's guarantee.
             unsafe { report(mr, &now, state) };
             Ok(())
