@@ -448,12 +448,14 @@ exit $status
 """)
         path.chmod(0o755)
 
-    def rxe_link(self, verb, rename, interrupt=0, program=DEB / "rxe-link"):
-        """Runs it in a process group of its own, of which each process gets SIGTERM at the end of call number `interrupt`."""
+    def rxe_link(self, verb, rename, interrupt=0, program=DEB / "rxe-link", unit=None):
+        """Runs it in a process group of its own, of which each process gets SIGTERM at the end of call number `interrupt`; for the unit of that
+        name, if there is one."""
         for name, number in (("rename", rename), ("calls", 0), ("interrupt", interrupt)):
             (self.devices.parent / name).write_text(str(number))
-        done = subprocess.run([program, verb, "eth0"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              start_new_session=True, env={**os.environ, "RXE_LINK_ROOT": str(self.root)})
+        environment = {"RXE_LINK_ROOT": str(self.root)} | ({"RUNTIME_DIRECTORY": str(self.root)} if unit else {})
+        done = subprocess.run([program, verb, "eth0", *filter(None, [unit])], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              start_new_session=True, env={**os.environ, **environment})
         return done.returncode, done.stdout
 
     def table(self):
@@ -517,6 +519,48 @@ exit $status
             self.assertGreater(calls, 5)
             self.assertEqual(self.table()[1], self.KEYS)
             self.assertEqual(self.rxe_link("down", 1000), (0, ""))
+
+    def test_replaced_network_device(self):
+        """The unit looks for the next device if its own has disappeared, and not if it is stopped; so it does if its start has failed."""
+        unit, index, called = "rxe@eth0.service", self.root / "sys/class/net/eth0/ifindex", self.root / "called"
+        for name in ("systemd-run", "systemctl"):
+            self.program(name, f'[ ! -e ../disabled ] || exit 1; [ "$2" = is-enabled ] || echo "{name} $*" >>{called}')
+
+        def calls(verb):
+            called.write_text("")
+            self.assertEqual(self.rxe_link(verb, 1000, unit=unit), (0, ""))
+            return called.read_text()
+        run = f"systemd-run --quiet --no-block --collect --description=rxe_rs: look for the next eth0 --property=After={unit} {DEB / 'rxe-link'} again eth0 {unit}\n"
+        start = f"systemctl --no-block --job-mode=fail start {unit}\n"
+        index.write_text("5\n")
+        calls("up")
+        self.assertEqual(calls("stopped"), "")
+        self.assertEqual(calls("again"), start)
+        index.write_text("6\n")
+        # A reload is no start.
+        calls("up")
+        self.assertEqual(calls("stopped"), run)
+        (self.devices.parent / "disabled").touch()
+        self.assertEqual(calls("again"), "")
+        # The shutdown refuses the call.
+        self.assertEqual(calls("stopped"), "")
+        (self.devices.parent / "disabled").unlink()
+        index.unlink()
+        self.assertEqual(calls("stopped"), run)
+        self.assertEqual(calls("again"), "")
+        calls("down")
+        # There was no device when the unit started.
+        (self.root / "ifindex").unlink()
+        index.parent.rmdir()
+        self.assertEqual(self.rxe_link("up", 1000, unit=unit), (1, "rxe-link: there is no network device eth0\n"))
+        index.parent.mkdir()
+        index.write_text("7\n")
+        self.assertEqual(calls("stopped"), run)
+        # The start was interrupted before all else; the older version of the package has started the unit.
+        (self.root / "ifindex").unlink()
+        self.assertEqual(calls("stopped"), run)
+        calls("down")
+        self.assertEqual(calls("stopped"), "")
 
     def test_renamed_while_it_is_deleted(self):
         for calls in range(1, 4):
