@@ -200,6 +200,49 @@ class Packages(StandIns):
                 run("depmod", "--basedir", folder, "--config", f"{folder}/package/usr/lib/depmod.d", self.RELEASE)
                 self.assertEqual((modules / "modules.dep").read_text(), "updates/rxe_rs.ko:\n")
 
+    def test_lists_of_depmod(self):
+        """The scripts of the package write them, or leave the old ones if the disk is full, which depmod would truncate."""
+        def script(name, argument, full):
+            """Runs one with a folder for /. A limit of the size of files is as good as a full disk."""
+            limit = "trap '' XFSZ\nulimit -f 0\n" if full else ""
+            (root / "depmod").write_text(f'#!/bin/sh\n{limit}exec {depmod} --basedir {root} "$@"\n')
+            (root / "depmod").chmod(0o755)
+            text = (scripts / name).read_text().replace("/lib/modules", f"{root}/lib/modules")
+            return run("sh", "-c", text, name, argument, env={**os.environ, "PATH": f"{root}:{os.environ['PATH']}"})
+
+        def lists():
+            return {path.name: path.read_bytes() for path in modules.iterdir() if path.is_file()}
+        with tempfile.TemporaryDirectory() as folder:
+            root, scripts = Path(folder) / "root", Path(folder) / "scripts"
+            modules = root / f"lib/modules/{self.RELEASE}"
+            run("dpkg-deb", "--control", self.files[self.modules], scripts)
+            (modules / "kernel").mkdir(parents=True)
+            shutil.copy(self.module(), modules / "kernel/other.ko")
+            for name in ("modules.order", "modules.builtin", "modules.builtin.modinfo"):
+                (modules / name).write_text("")
+            depmod = shutil.which("depmod", path="/usr/sbin:/sbin")
+            run(depmod, "--basedir", root, self.RELEASE)
+            old = lists()
+            (modules / "updates").mkdir()
+            shutil.copy(self.module(), modules / "updates")
+            for full in (True, False):
+                said = script("postinst", "configure", full)
+                self.assertEqual(f"remove the cause above, then run: depmod {self.RELEASE}\n" in said, full, said)
+                self.assertEqual(lists() == old, full)
+                self.assertFalse((modules / ".rxe_rs").exists())
+            self.assertIn("updates/rxe_rs.ko:", (modules / "modules.dep").read_text())
+            new = lists()
+            (modules / "updates/rxe_rs.ko").unlink()
+            for full in (True, False):
+                script("postrm", "remove", full)
+                self.assertEqual(lists(), new if full else old)
+                self.assertFalse((modules / ".rxe_rs").exists())
+            # The kernel has been removed, and the scripts were killed before.
+            shutil.rmtree(modules)
+            (modules / ".rxe_rs").mkdir(parents=True)
+            script("postrm", "remove", False)
+            self.assertEqual(list(modules.iterdir()), [])
+
     def test_library(self):
         with tempfile.TemporaryDirectory() as folder:
             run("dpkg-deb", "--extract", self.files["librxe-rs-dev"], folder)
