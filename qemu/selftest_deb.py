@@ -543,6 +543,19 @@ exit $status
                 program = shutil.copy(DEB / "rxe-link", self.root)
                 self.assertEqual(self.rxe_link("up", 1000, program=program), (1, f"rxe-link: rxe_rs is not installed for Linux {release}; {remedy}\n"))
 
+    def test_module_that_modprobe_does_not_know(self):
+        """depmod has failed, as it does when the disk is full."""
+        (self.root / "sys/module/rxe_rs").rmdir()
+        self.program("modprobe", "echo modprobe: FATAL: Module rxe_rs not found in directory x >&2; exit 1")
+        self.program("uname", "echo 7.3.4-test")
+        for name in ("dkms/rxe_rs.ko.xz", "rxe_rs.ko"):
+            path = self.root / "lib/modules/7.3.4-test/updates" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+            self.assertEqual(self.rxe_link("up", 1000), (1, f"rxe-link: modprobe does not know {path}; perhaps the disk was full when it was "
+                                                            "installed; run: depmod 7.3.4-test\n"))
+            path.unlink()
+
     def test_name_that_is_taken(self):
         """By a device of another driver."""
         (self.devices / "rxe0").mkdir()

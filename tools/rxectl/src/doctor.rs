@@ -8,7 +8,7 @@ use crate::cli::Doctor;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::frame::ROCE_PORT;
-use crate::host::Host;
+use crate::host::{Host, ToolError};
 use crate::output::Out;
 use serde::Serialize;
 use std::fs;
@@ -131,6 +131,20 @@ const SIGN: &str = "sign it: make deb SIGN_KEY=KEY SIGN_CERT=CERTIFICATE; enrol 
 
 /// Reports that the module is installed for the running kernel and not loaded.
 fn not_loaded(host: &Host, report: &mut Report) {
+    // On a full disk depmod fails or truncates its lists, and the installation succeeds all the
+    // same.
+    let known = host.tool("modinfo", &["-n", "rxe_rs"]);
+    if matches!(known, Err(ToolError::Failed(_))) {
+        return report.wrong(
+            "rxe_rs",
+            "rxe_rs is installed for this kernel, but modprobe does not know it; perhaps the disk \
+             was full when it was installed",
+            format!(
+                "free some space, then: depmod {}; modprobe rxe_rs",
+                host.kernel_release()
+            ),
+        );
+    }
     if !demands_signatures(host) {
         return report.wrong(
             "rxe_rs",

@@ -316,6 +316,24 @@ fn doctor_knows_of_signatures() {
 }
 
 #[test]
+fn doctor_knows_of_a_failed_depmod() {
+    let machine = installed("depmod", "");
+    machine.program(
+        "modinfo",
+        "echo 'modinfo: ERROR: Module rxe_rs not found.' >&2; exit 1",
+    );
+    // Before what it says of signatures.
+    for lockdown in ["[none] integrity", "none [integrity]"] {
+        machine.put("/sys/kernel/security/lockdown", lockdown);
+        let wrong = machine.wrong(&[]);
+        let fix = "free some space, then: depmod 7.3.4-test; modprobe rxe_rs";
+        assert!(wrong.contains(&("rxe_rs".into(), fix.into())), "{wrong:?}");
+    }
+    let text = machine.run(&["doctor"]).1;
+    assert!(text.contains("modprobe does not know it"), "{text}");
+}
+
+#[test]
 fn doctor_says_why_dkms_has_not_built_the_module() {
     let machine = Machine::healthy("dkms");
     machine.remove("/sys/module/rxe_rs");
