@@ -301,9 +301,11 @@ class Dkms(unittest.TestCase):
     def rustc(self, version):
         self.program("usr/bin/rustc", f'case $1 in --version) echo "rustc {version} (abc 2025-01-01)" ;; *) echo {self.root}/sysroot ;; esac')
 
-    def versions(self, packages):
+    def versions(self, packages, files=()):
+        """What dpkg knows: the versions of packages, and files of that of the module."""
         cases = " ".join(f'{name}) echo "installed {version}" ;;' for name, version in packages.items())
-        self.program("usr/bin/dpkg-query", f'case $4 in {cases} *) exit 1 ;; esac')
+        owned = " ".join(f'"*{path}") echo "rxe-rs-modules-{self.KERNEL}: /usr{path}" ;;' for path in files)
+        self.program("usr/bin/dpkg-query", f'[ $1 != -S ] || case "$2" in {owned} *) exit 1 ;; esac\n[ $1 = -S ] || case $4 in {cases} *) exit 1 ;; esac')
 
     def free(self, mebibytes):
         self.program("usr/bin/df", f"echo header; echo x x x {mebibytes} x x")
@@ -430,14 +432,44 @@ echo "DKMS (dkms-3.2.2) make.log for rxe_rs/1.0 for kernel $7 (x86_64)" >{self.r
                          (77, f"rxe_rs: the build failed: no space left in {self.root}/var/lib/dkms\n"))
         self.assertEqual(list(self.folder.iterdir()), [])
 
+    def nothing_to_tell(self):
+        for arguments in (("why", self.KERNEL), ("status",), ("all",)):
+            self.assertEqual(self.rxe_dkms(*arguments), (0, ""))
+        self.assertFalse((self.root / "called").exists())
+
     def test_installed(self):
-        self.put("lib/modules/{}/updates/dkms/rxe_rs.ko.xz", "")
-        self.assertEqual(self.rxe_dkms("why", self.KERNEL), (0, ""))
-        self.assertEqual(self.rxe_dkms("status"), (0, ""))
-        self.assertEqual(self.rxe_dkms("all"), (0, ""))
-        # DKMS would move the module of the package away.
-        self.put("lib/modules/{}/updates/rxe_rs.ko", "")
+        """By DKMS, then by the package, too, whose module DKMS would move away."""
+        self.program("usr/bin/modinfo", 'cat "$3"')
+        self.put("lib/modules/{}/updates/dkms/rxe_rs.ko.xz", "1.0\n")
+        self.nothing_to_tell()
+        path = "/lib/modules/{}/updates/rxe_rs.ko".format(self.KERNEL)
+        self.put(path[1:], "")
+        self.versions({}, [path])
+        self.nothing_to_tell()
         self.assertEqual(self.rxe_dkms("build", self.KERNEL), (77, f"rxe_rs: the package rxe-rs-modules-{self.KERNEL} is installed\n"))
+
+    def test_module_of_no_package(self):
+        """A user has put it there (README.md)."""
+        path = self.put("lib/modules/{}/updates/rxe_rs.ko", "")
+        self.says(f"{path} belongs to no package, and DKMS does not replace it", f"to use the module of DKMS: rm {path}; {self.AGAIN}")
+
+    def test_module_of_another_version(self):
+        """A removal that has failed has left it, or the disk was full while DKMS wrote it. It is replaced, and DKMS does not keep it."""
+        self.program("usr/bin/modinfo", 'cat "$3"')
+        for text in ("0.9\n", ""):
+            with self.subTest(text):
+                path = self.put("lib/modules/{}/updates/dkms/rxe_rs.ko.xz", text)
+                self.assertEqual(self.rxe_dkms("why", self.KERNEL), (0, f"it has not been built yet\n{self.AGAIN}\n"))
+                self.assertEqual(self.rxe_dkms("all")[0], 0)
+                self.assertEqual((self.root / "called").read_text(), f"dkms install -m rxe_rs -v 1.0 -k {self.KERNEL}\n")
+                (self.root / "called").unlink()
+                self.assertEqual(self.rxe_dkms("build", self.KERNEL)[0], 0)
+                self.assertFalse(path.exists())
+        # This is one of DKMS.
+        path = self.put("lib/modules/{}/updates/dkms/rxe_rs.ko.xz", "0.9\n")
+        (self.root / f"var/lib/dkms/rxe_rs/kernel-{self.KERNEL}-x86_64").symlink_to("0.9")
+        self.assertEqual(self.rxe_dkms("build", self.KERNEL)[0], 0)
+        self.assertTrue(path.exists())
 
     def test_all(self):
         """A failure of DKMS does not fail the installation of the package."""
