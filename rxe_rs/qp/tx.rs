@@ -297,7 +297,7 @@ impl QpCtx {
     #[inline]
     fn fetch_sends(&self, inner: &mut QpInner) -> bool {
         let kernel = self.kernel.as_deref();
-        if !self.send_cq.is_crowded() {
+        if kernel.is_some() || !self.send_cq.is_crowded() {
             return inner.sq.fetch(kernel, u32::MAX);
         }
         match self.room_for_sends(inner) {
