@@ -291,7 +291,7 @@ impl CqCtx {
                     granted,
                 } => {
                     user.sync_consumer();
-                    let lost = ring.wait.is_over() && user.held() >= *granted;
+                    let lost = ring.wait.is_over(user.consumed()) && user.held() >= *granted;
                     let stored = !lost && user.push(&encode_cqe(wc));
                     self.note_fill(user, *granted, &mut ring.wait);
                     stored

@@ -118,10 +118,11 @@ impl RoomWait {
         Some(next.min(shortage.moved.saturating_add(WAIT_NS)))
     }
 
-    /// Returns true if requests have waited for long enough: a completion beyond what the process
-    /// has been granted is lost then.
-    pub fn is_over(&self) -> bool {
-        self.shortage.is_some_and(|shortage| shortage.over)
+    /// Returns true if requests have waited for long enough, and the process, which has published
+    /// `index`, has consumed nothing since: a completion beyond what it has been granted is lost.
+    pub fn is_over(&self, index: u32) -> bool {
+        self.shortage
+            .is_some_and(|shortage| shortage.over && shortage.index == index)
     }
 
     /// The queue has room.

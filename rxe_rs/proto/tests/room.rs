@@ -31,7 +31,9 @@ fn a_process_that_consumes_nothing_has_its_time() {
     // It is over for further messages, too, until the process makes room.
     let later = Instant::from_ns(10 * WAIT_NS);
     assert_eq!(wait.until(later, 3), None);
+    assert!(wait.is_over(3) && !wait.is_over(4));
     assert!(wait.until(later, 4).is_some());
+    assert!(!wait.is_over(3) && !wait.is_over(4));
     wait.end();
     assert!(wait.until(later, 4).is_some());
 }
