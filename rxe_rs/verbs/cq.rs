@@ -290,7 +290,10 @@ impl CqCtx {
                     ring: user,
                     granted,
                 } => {
-                    user.sync_consumer();
+                    if ring.wait.is_over(user.consumed()) {
+                        // `push` reads the index, too, which is enough for all others.
+                        user.sync_consumer();
+                    }
                     let lost = ring.wait.is_over(user.consumed()) && user.held() >= *granted;
                     let stored = !lost && user.push(&encode_cqe(wc));
                     self.note_fill(user, *granted, &mut ring.wait);
