@@ -193,16 +193,18 @@ class Chosen(unittest.TestCase):
 
 class Machine:
     """A fake session. Each test has the result in `happens`: exit status, output, kernel log (None: it was not stored); without a status the
-    machine ends. It also ends behind the tests `last`."""
+    machine ends. It also ends behind the tests `last`, and while it boots if the number of the boot is in `dead`."""
     happens = {}
     boots = []
     late = ""
     last = ()
+    dead = ()
     counters = ""
 
     def __init__(self, options, _boot, _kvm, folder):
         self.options = options
-        self.folder, self.results, self.machines = folder, folder / "results", []
+        self.folder, self.results = folder, folder / "results"
+        self.machines = [types.SimpleNamespace(node="a", serial=folder / "serial-a.log", alive=lambda: False, serial_text=lambda: "")]
 
     def prepare(self, plan):
         self.results.mkdir(parents=True)
@@ -210,12 +212,17 @@ class Machine:
         self.boots.append(self.plan)
 
     def start(self):
-        pass
+        self.machines[0].serial.write_text("guest-init: no root file system\n")
 
     def stop(self):
         pass
 
+    def booted(self):
+        return len(self.boots) not in self.dead
+
     def watch(self, limits, on_begin, on_end):
+        if not self.booted():
+            return "the machine ended unexpectedly"
         for name in self.plan:
             on_begin(name)
             status, said, kernel = self.happens[name]
@@ -320,6 +327,24 @@ class Verdicts(unittest.TestCase):
             self.assertEqual((status, verdicts), (1, {"good": "pass", "next": "pass", "after": "fail"}))
             self.assertEqual(len(Machine.boots), boots)
             self.assertIn("not ok 3 machine while no test was running\n#   the machine ended unexpectedly\n", text)
+
+    def test_a_machine_that_does_not_boot_is_started_again(self):
+        """The first one, and the one that replaces a machine that a test has crashed. What it said last is shown."""
+        happens = {"good": (0, "", ""), "deadly": (None, "", ""), "next": (0, "", "")}
+        with mock.patch.object(Machine, "dead", (1, 2, 4, 5)):
+            status, verdicts, text = self.run_tests(happens)
+        self.assertEqual((status, verdicts), (1, {"good": "pass", "deadly": "fail", "next": "pass"}))
+        self.assertEqual(Machine.boots, [["sample.good", "sample.deadly", "sample.next"]] * 3 + [["sample.next"]] * 3)
+        self.assertEqual(text.count("started again"), 4)
+        self.assertIn("(files in boot-2):\n#   guest-init: no root file system\n#   the machine ended unexpectedly\n", text)
+
+    def test_a_machine_that_never_boots_has_failed(self):
+        with mock.patch.object(Machine, "dead", (1, 2, 3)):
+            status, verdicts, text = self.run_tests({"good": (0, "", ""), "next": (0, "", "")})
+        self.assertEqual((status, verdicts), (1, {"good": "fail", "next": "fail", "after": "fail"}))
+        self.assertEqual(len(Machine.boots), 3)
+        self.assertIn("not ok 3 machine before the first test\n#   guest-init: no root file system\n#   the machine ended unexpectedly\n", text)
+        self.assertEqual(text.count("# not run\n"), 2)
 
     def test_each_crash_keeps_its_artefacts(self):
         """Two machines crash between tests: both are in the report, with numbers of their own, and the files of both are stored."""

@@ -363,6 +363,7 @@ class Runs(Shell):
         lines = "".join(f"# step {n}\n" for n in range(30))
         counters = "".join(f"# rxe0 counter_{n}:1\n" for n in range(50))
         (self.folder / "says").write_text(
+            "# the machine is started again, because:\n#   it failed\n"
             f"not ok 1 a.one # 3.0 s\n{lines}# FAIL: unequal\n# counters in the machine of a:\n{counters}# artefacts: out/failed/a.one\nok 2 a.two # 1 s\n"
             "not ok 3 a.three # not run\n# 1 passed, 2 failed, 0 skipped\n")
         said = self.end(self.check())[1]
@@ -370,7 +371,7 @@ class Runs(Shell):
         self.assertEqual(end[:-2], [
             "failed in harness: not ok 1 a.one", "failed in harness: not ok 3 a.three",
             "harness: not ok 1 a.one # 3.0 s", *(f"harness: # step {n}" for n in range(26, 30)), "harness: # FAIL: unequal",
-            "harness: not ok 3 a.three # not run"])
+            "harness: not ok 3 a.three # not run", "harness: the machine is started again, because"])
         self.assertEqual(end[-1], "4 passed, 2 failed")
 
 

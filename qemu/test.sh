@@ -462,4 +462,8 @@ awk '{ printf "%-24s %5d passed %5d failed\n", $1, $2, $3 }' $logs/tally
 # The end of the output may be all that somebody sees of it: the names of failed tests, and the last lines that the first of them printed.
 sed -n 's/^\([^:]*\): \(not ok [0-9]* [^ ]*\|\(FAIL\|ERROR\): .*\|test .* FAILED\).*/failed in \1: \2/p' $logs/failed.log | head -n 20
 awk -f "$here/last_words.awk" $logs/failed.log
+# Machines that did not boot at first fail no test, but should be seen.
+for log in $logs/*.log; do
+	sed -n "s/^# \(the machine is started again.*\):$/$(basename "$log" .log): \1/p" "$log"
+done
 awk -v t=$(( $(date +%s) - start )) '{ p += $2; f += $3 } END { printf "took %d s\n%d passed, %d failed\n", t, p, f; exit f > 0 }' $logs/tally

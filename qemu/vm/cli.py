@@ -14,13 +14,17 @@ import kernel
 import kernel_record
 from vm.discovery import CLONE, TESTS, Malformed, Suite, all_tests
 from vm.session import QEMU, Session, plan_of
-from vm.verdict import LATE, Report, kernel_complaints, late_name, missing_logs, serial_complaints, show_tail, skip_reason, verdict, wire_complaints
+from vm.verdict import (LATE, Report, kernel_complaints, late_name, missing_logs, serial_complaints, show_tail, skip_reason, tail_of, verdict,
+                        wire_complaints)
 
 LAST_TESTS = "leaks.*"
 # Kernel modules in ktests that tests may need.
 TEST_MODULES = ("kverbs", "kmemory", "ksegment")
 # If a test crashes its machine, the remaining ones run in a new machine. This limits the number of machines.
 MAX_BOOTS = 8
+# Machines that end, or hang, before their first test could begin are started again, at most so often in a row. No module under test has
+# been loaded in them: the kernel has found no timer, for example, because the host did not run the emulator meanwhile.
+MAX_FAILED_BOOTS = 2
 # What failed and is no test, by its names in the summary.
 LATE_NAMES = [late_name(number) for number in range(1, MAX_BOOTS + 1)]
 
@@ -116,18 +120,19 @@ def run_tests(options, boot, kvm, out):
     kind = ("UML" if options.uml else "KVM" if kvm else "emulation") + (", debug kernel" if options.debug else "")
     report = Report(chosen, out, f"{options.topology}, {drivers}, Linux {boot['RELEASE']}, {kind}")
     remaining = list(chosen)
+    failed_boots = 0
     for number in range(1, MAX_BOOTS + 1):
         session = Session(options, boot, kvm, out / f"boot-{number}")
-        if not run_boot(session, remaining, report, number):
-            break
-        if not remaining:
+        more = run_boot(session, remaining, report, failed_boots == MAX_FAILED_BOOTS)
+        failed_boots = 0 if session.booted() else failed_boots + 1
+        if not more or not remaining:
             break
     return report.end()
 
 
-def run_boot(session, remaining, report, number):
+def run_boot(session, remaining, report, last):
     """Boots machines and runs the remaining tests until all are done or a machine crashes; removes those that have a verdict from the list.
-    Returns False if there is no use in another boot."""
+    `last`: whether this is the last trial of a boot. Returns False if there is no use in another boot."""
     session.prepare(plan_of(remaining))
     by_name = {test.name: test for test in remaining}
     running = []
@@ -160,17 +165,13 @@ def run_boot(session, remaining, report, number):
             remaining.remove(by_name[running[0]])
             report.add(running[0], "fail", 0, session, why)
             return True
-        if report.done:
+        if session.booted():
             # It crashed between two tests, or after the last one.
             report.add_crash(session, why)
-        if not report.done or number > 3:
-            for line in why:
-                print(f"# {line}")
-            for m in session.machines:
-                show_tail(m.serial, 15)
-                show_tail(session.folder / f"qemu-{m.node}.log", 5)
-            return False
-        return True
+            return True
+        tail = [line for m in session.machines for path in (m.serial, session.folder / f"qemu-{m.node}.log") for line in tail_of(path, 15)]
+        report.add_failed_boot(session, tail + why, last)
+        return not last
     finally:
         session.stop()
 

@@ -43,6 +43,7 @@ class Session:
         self.scale = (DEBUG_SCALE if options.debug else 1) * (1 if kvm else 2)
         self.suite = Suite(options.suite) if options.suite else None
         self.machines = []
+        self.ups = 0
 
     def prepare(self, plan, script_args=()):
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -129,20 +130,24 @@ class Session:
         with open(self.results / "events") as events:
             return self.follow(events, limits, on_begin, on_end, live)
 
+    def booted(self):
+        """Whether all machines have come so far that the first test could begin. No module under test is loaded before."""
+        return self.ups == (2 if self.options.topology == "two" else 1)
+
     def said_end(self, node):
         """Whether a machine has ended as it should. Lines of tests, whose names may begin like it, have more words."""
         return f"end {node}" in (self.results / "events").read_text().splitlines()
 
     def follow(self, events, limits, on_begin, on_end, live):
         deadline = time.monotonic() + BOOT_SECONDS * self.scale
-        partial, ups, stream = "", 0, None
+        partial, stream = "", None
         while True:
             partial += events.read()
             while "\n" in partial:
                 line, partial = partial.split("\n", 1)
                 words = line.split()
                 if words[0] == "up":
-                    ups += 1
+                    self.ups += 1
                     deadline = time.monotonic() + 30 * self.scale
                 elif words[0] == "begin":
                     on_begin(words[1])
@@ -172,7 +177,7 @@ class Session:
             if time.monotonic() > deadline:
                 for m in self.machines:
                     m.show_state()
-                return "the machine hung" if ups else "the machine did not boot in time"
+                return "the machine hung" if self.ups else "the machine did not boot in time"
             time.sleep(0.05)
 
 

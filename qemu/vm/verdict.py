@@ -69,12 +69,16 @@ def verdict(status, complaints, reason):
     return "fail" if status else "pass"
 
 
-def show_tail(path, lines=25):
+def tail_of(path, lines):
+    """The last lines of a file; none if there is no such file."""
     try:
-        text = path.read_text(errors="replace").splitlines()
+        return path.read_text(errors="replace").splitlines()[-lines:]
     except OSError:
-        return
-    for line in text[-lines:]:
+        return []
+
+
+def show_tail(path, lines=25):
+    for line in tail_of(path, lines):
         print(f"# {line}", flush=True)
 
 
@@ -115,6 +119,15 @@ class Report:
     def add_crash(self, session, why):
         """Adds a failed test for a machine that has ended, or hangs, while no test was running."""
         self.fail_late("machine while no test was running", why, session)
+
+    def add_failed_boot(self, session, why, last):
+        """Says that a machine has ended, or hangs, before a test could begin. The run has failed if it was the last trial."""
+        if last:
+            self.fail_late("machine before the first test", why, session)
+            return
+        print(f"# the machine is started again, because it failed before a test could begin (files in {session.folder.name}):", flush=True)
+        for line in why:
+            print(f"#   {line}", flush=True)
 
     def fail_late(self, what, why, session):
         self.late += 1
