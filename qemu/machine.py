@@ -51,9 +51,8 @@ def probe_kvm(boot):
     if not os.access("/dev/kvm", os.R_OK | os.W_OK):
         return False, "there is no usable /dev/kvm"
     boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    memo = kernel.CACHE / "kvm-probe.json"
     try:
-        known = json.loads(memo.read_text())
+        known = json.loads(kvm_memo().read_text())
         if known["boot_id"] == boot_id:
             return known["works"], known["why"]
     except (OSError, ValueError, KeyError):
@@ -69,8 +68,23 @@ def probe_kvm(boot):
         why = "a trial boot worked" if works else "a trial boot under KVM failed"
     except subprocess.TimeoutExpired:
         works, why = False, f"a trial boot under KVM hung for {PROBE_SECONDS} s"
-    memo.write_text(json.dumps({"boot_id": boot_id, "works": works, "why": why}))
+    kvm_memo().write_text(json.dumps({"boot_id": boot_id, "works": works, "why": why}))
     return works, why
+
+
+def kvm_memo():
+    """The file with the result of the trial since the host has booted."""
+    return kernel.CACHE / "kvm-probe.json"
+
+
+def distrust_kvm():
+    """Whether to use KVM still, after a machine did not boot with it: only if the user has asked for it. Else it is not used any more until
+    the host boots, because where virtual machines are nested a trial can be luck."""
+    if os.environ.get("RXE_ACCEL"):
+        return True
+    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    kvm_memo().write_text(json.dumps({"boot_id": boot_id, "works": False, "why": "a machine did not boot under KVM"}))
+    return False
 
 
 def socket_path(name):

@@ -10,6 +10,7 @@ from pathlib import Path
 from unittest import mock
 
 import kernel
+import machine
 from vm import cli, discovery, verdict
 
 BOOT = {"RELEASE": "7.3.4", "SERIES": "7.3"}
@@ -196,13 +197,14 @@ class Machine:
     machine ends. It also ends behind the tests `last`, and while it boots if the number of the boot is in `dead`."""
     happens = {}
     boots = []
+    with_kvm = []
     late = ""
     last = ()
     dead = ()
     counters = ""
 
-    def __init__(self, options, _boot, _kvm, folder):
-        self.options = options
+    def __init__(self, options, _boot, kvm, folder):
+        self.options, self.kvm = options, kvm
         self.folder, self.results = folder, folder / "results"
         self.machines = [types.SimpleNamespace(node="a", serial=folder / "serial-a.log", alive=lambda: False, serial_text=lambda: "")]
 
@@ -210,6 +212,7 @@ class Machine:
         self.results.mkdir(parents=True)
         self.plan = [name for name, *_ in plan]
         self.boots.append(self.plan)
+        self.with_kvm.append(self.kvm)
 
     def start(self):
         self.machines[0].serial.write_text("guest-init: no root file system\n")
@@ -250,8 +253,9 @@ class Verdicts(unittest.TestCase):
                 setattr(tests[0], name, said.pop(name))
         printed = io.StringIO()
         Machine.happens = {f"sample.{name}": what for name, what in happens.items()}
-        Machine.boots = []
+        Machine.boots, Machine.with_kvm = [], []
         with tempfile.TemporaryDirectory() as folder, mock.patch.object(cli, "Session", Machine), \
+                mock.patch.object(machine, "distrust_kvm", return_value=False) as self.distrusted, \
                 mock.patch.object(cli, "all_tests", lambda: tests), contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
             status = cli.run_tests(options(**said), BOOT, True, Path(folder))
             summary = Path(folder) / "summary.json"
@@ -336,6 +340,9 @@ class Verdicts(unittest.TestCase):
         self.assertEqual((status, verdicts), (1, {"good": "pass", "deadly": "fail", "next": "pass"}))
         self.assertEqual(Machine.boots, [["sample.good", "sample.deadly", "sample.next"]] * 3 + [["sample.next"]] * 3)
         self.assertEqual(text.count("started again"), 4)
+        # It is emulated from then on.
+        self.assertEqual(Machine.with_kvm, [True] + [False] * 5)
+        self.distrusted.assert_called_once()
         self.assertIn("(files in boot-2):\n#   guest-init: no root file system\n#   the machine ended unexpectedly\n", text)
 
     def test_a_machine_that_never_boots_has_failed(self):

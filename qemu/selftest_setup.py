@@ -626,6 +626,16 @@ class KvmTrial(Faked):
             self.assertTrue(self.trial()[0])
         self.assertEqual(len(self.calls(machine.QEMU)), 5)
 
+    def test_a_machine_does_not_boot_after_all(self):
+        """That ends the use of KVM until the host boots, unless the user has asked for it."""
+        self.fake(machine.QEMU, "echo RXE-PROBE-OK")
+        self.assertTrue(self.trial()[0])
+        with mock.patch.dict(os.environ, RXE_ACCEL="kvm"):
+            self.assertTrue(machine.distrust_kvm())
+        self.assertTrue(self.trial()[0])
+        self.assertFalse(machine.distrust_kvm())
+        self.assertEqual(self.trial(), (False, "a machine did not boot under KVM"))
+
     def test_none(self):
         self.usable.return_value = False
         self.assertEqual(self.trial(), (False, "there is no usable /dev/kvm"))

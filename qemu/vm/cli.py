@@ -125,6 +125,9 @@ def run_tests(options, boot, kvm, out):
         session = Session(options, boot, kvm, out / f"boot-{number}")
         more = run_boot(session, remaining, report, failed_boots == MAX_FAILED_BOOTS)
         failed_boots = 0 if session.booted() else failed_boots + 1
+        if failed_boots and kvm and not options.uml:
+            import machine
+            kvm = machine.distrust_kvm()
         if not more or not remaining:
             break
     return report.end()
