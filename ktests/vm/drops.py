@@ -50,9 +50,7 @@ def test_lengths(names):
     # A pad count above the payload length, and a payload whose padded length is not a multiple of four.
     target.expect("rx_bad_length", packet(RC_SEND_ONLY, qpn, b"", pad=3), packet(RC_SEND_ONLY, qpn, b"abcde", pad=1))
     # Payload in packets that have none.
-    reth = struct.pack(">QII", b.mr.buf, b.mr.rkey, 64)
-    target.expect("rx_bad_length", packet(0x0C, qpn, reth + b"abcd"), packet(ACKNOWLEDGE, qpn, b"\x1f\0\0\1abcd"),
-                  packet(0x81, qpn, b"\0" * 12))
+    target.expect("rx_bad_length", packet(ACKNOWLEDGE, qpn, b"\x1f\0\0\1abcd"), packet(0x81, qpn, b"\0" * 12))
     works(a, b)
 
 
@@ -62,10 +60,23 @@ def test_versions_and_opcodes(names):
     a, b = pair(target.names)
     qpn = b.qp.qp_num
     target.expect("rx_bad_version", *[packet(RC_SEND_ONLY, qpn, version=v) for v in range(1, 16)])
-    target.expect("rx_unknown_opcode", *[packet(op, qpn) for op in (0x15, 0x18, 0x1F, 0x40, 0x7F, 0xC0, 0xFF)])
+    target.expect("rx_unknown_opcode", *[packet(op, qpn) for op in (0x35, 0x38, 0x3F, 0x40, 0x75, 0x7F, 0xC0, 0xFF)])
     deth = struct.pack(">II", 0x11111111, 7)
     target.expect("rx_wrong_transport", packet(UC_SEND_ONLY, qpn), packet(UD_SEND_ONLY, qpn, deth))
     works(a, b)
+
+
+def test_refused_requests(names):
+    """A request with a reserved opcode, or with payload where there is none, is refused by a NAK, and not dropped."""
+    target = target_of(names)
+    for opcode, content in ((0x15, b""), (0x1F, b"abcd"), (0x0C, b"abcd")):
+        _, b = pair(target.names)
+        reth = struct.pack(">QII", b.mr.buf, b.mr.rkey, 64) if opcode == 0x0C else b""
+        before = target.counters()
+        target.socket.sendto(target.intact(packet(opcode, b.qp.qp_num, reth + content, psn=0xFFFFFE)), target.to)
+        soon(lambda end=b: end.state() == e.IBV_QPS_ERR, 5, f"the request {opcode:#x} was not refused")
+        target.soon("resp_invalid_request_err", before["resp_invalid_request_err"] + 1)
+        assert not [name for name, value in target.counters().items() if is_drop(name) and value != before[name]]
 
 
 def test_unknown_queue_pairs(names):

@@ -10,7 +10,7 @@ counters! {
         BadVersion = "rx_bad_version",
         /// Payload and pad are not a multiple of four, or more pad than payload.
         BadLength = "rx_bad_length",
-        /// Reserved opcode, or one of an unsupported transport.
+        /// Opcode of an unsupported transport, or one that is reserved and not of RC.
         UnknownOpcode = "rx_unknown_opcode",
         /// Opcode of another transport than that of the QP.
         WrongTransport = "rx_wrong_transport",

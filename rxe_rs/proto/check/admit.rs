@@ -10,7 +10,7 @@ use super::{pkey, qkey};
 use crate::drop::DropReason;
 use crate::ids::{Gid, PKey, QKey, Qpn};
 use crate::wire::opcode::PayloadRule;
-use crate::wire::{Operation, Packet, Transport};
+use crate::wire::{Packet, Transport};
 
 /// What a QP accepts: a copy of the attributes that admission compares.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,13 +55,14 @@ impl<'a> Admitted<'a> {
 }
 
 /// True if the payload length is valid for the opcode (IBTA 9.2.1). For requests of a
-/// connection the engine checks it, because it must send a NAK.
+/// connection the engine checks it, because it must send a NAK, and for READ responses, because
+/// their lengths depend on the request.
 #[inline]
 fn fits(packet: &Packet<'_>, mtu: usize) -> bool {
     let opcode = packet.opcode();
     let rule = opcode.payload_rule();
     let by_engine = match rule {
-        PayloadRule::Exactly(_) => opcode.operation() == Operation::AtomicWrite,
+        PayloadRule::Exactly(_) => opcode.is_request(),
         _ => opcode.transport() != Transport::Ud,
     };
     by_engine || rule.allows(packet.payload_len(), mtu)

@@ -22,7 +22,7 @@ use crate::ids::{Msn, Psn, RKey};
 use crate::time::Instant;
 use crate::wire::aeth::{NakCode, Syndrome};
 use crate::wire::bth::Bth;
-use crate::wire::opcode::Operation;
+use crate::wire::opcode::{Operation, PayloadRule};
 use crate::wire::packet::{Packet, Payload};
 use flush::PartialFlush;
 use gap::{Gap, NakSuppression};
@@ -326,6 +326,10 @@ impl Qp {
         payload: &Payload<'_>,
         backend: &mut impl Backend,
     ) -> Result<(), RequestFault> {
+        // READ, ATOMIC and FLUSH requests have no payload (IBTA 9.7.4.1.6).
+        if packet.opcode().payload_rule() == PayloadRule::Exactly(0) && !payload.is_empty() {
+            return Err(INVALID);
+        }
         match packet.opcode().operation() {
             Operation::ReadRequest => self.execute_read(packet, backend),
             Operation::CmpSwap | Operation::FetchAdd => self.execute_atomic(packet, backend),

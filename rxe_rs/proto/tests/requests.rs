@@ -11,7 +11,7 @@ use rxe_proto::ids::{Msn, Psn, Qpn};
 use rxe_proto::sim::{wr, Link, Pair, RecvBuf, REMOTE, RKEY};
 use rxe_proto::wire::aeth::NakCode;
 use rxe_proto::wire::feth::Selectivity;
-use rxe_proto::wire::{Aeth, Bth, Headers, Opcode, Operation, Packet, Syndrome, Transport};
+use rxe_proto::wire::{Aeth, Bth, Feth, Headers, Opcode, Operation, Packet, Syndrome, Transport};
 
 const SECOND: u64 = 1_000_000_000;
 const MTU: u32 = 1024;
@@ -50,9 +50,14 @@ fn send(pair: &mut Pair, ahead: u32, operation: Operation, len: u32, total: u32)
     let psn = pair.qps[0].sq_psn().wrapping_add(ahead);
     let headers = Headers::new(bth(operation, psn, len));
     let headers = match operation {
-        Operation::WriteFirst | Operation::WriteOnly | Operation::ReadRequest => {
-            headers.reth(REMOTE, RKEY, total)
-        }
+        Operation::WriteFirst
+        | Operation::WriteOnly
+        | Operation::ReadRequest
+        | Operation::AtomicWrite => headers.reth(REMOTE, RKEY, total),
+        Operation::CmpSwap | Operation::FetchAdd => headers.atomic_eth(REMOTE, RKEY, 1, 0),
+        Operation::Flush => headers
+            .feth(Selectivity::Range, Feth::GLOBAL)
+            .reth(REMOTE, RKEY, total),
         _ => headers,
     };
     pair.inject(1, headers, &vec![0x5a; len as usize]);
@@ -241,7 +246,7 @@ fn opcodes_out_of_sequence() {
 }
 
 /// First and middle packets carry exactly a path MTU, last ones at least a byte, none more than a
-/// path MTU.
+/// path MTU, READ, ATOMIC and FLUSH requests nothing. Reserved opcodes have no valid length.
 #[test]
 fn lengths_of_packets() {
     use Operation as Op;
@@ -254,6 +259,15 @@ fn lengths_of_packets() {
         (Some(Op::SendFirst), Op::SendLast, 0),
         (Some(Op::SendFirst), Op::SendLast, MTU + 1),
         (Some(Op::WriteFirst), Op::WriteMiddle, 0),
+        (None, Op::ReadRequest, 4),
+        (None, Op::CmpSwap, 8),
+        (None, Op::FetchAdd, 8),
+        (None, Op::Flush, 4),
+        (None, Op::AtomicWrite, 4),
+        (None, Op::AtomicWrite, 12),
+        (None, Op::Reserved, 0),
+        (None, Op::Reserved, MTU),
+        (Some(Op::SendFirst), Op::Reserved, MTU),
     ];
     for (begun, next, len) in cases {
         let mut pair = pair();
@@ -261,12 +275,24 @@ fn lengths_of_packets() {
         if let Some(op) = begun {
             send(&mut pair, 0, op, MTU, 4 * MTU);
         }
-        send(&mut pair, begun.map_or(0, |_| 1), next, len, len);
+        let total = if next == Op::AtomicWrite { 8 } else { len };
+        send(&mut pair, begun.map_or(0, |_| 1), next, len, total);
         assert_refused(
             &mut pair,
             NakCode::InvalidRequest,
             &format!("{next:?} {len}"),
         );
+    }
+    for (next, len) in [
+        (Op::ReadRequest, 0),
+        (Op::CmpSwap, 0),
+        (Op::FetchAdd, 0),
+        (Op::Flush, 0),
+        (Op::AtomicWrite, 8),
+    ] {
+        let mut pair = pair();
+        send(&mut pair, 0, next, len, 8);
+        assert_eq!(pair.qps[1].state(), State::Rts, "{next:?}");
     }
     for len in [0, 1, MTU] {
         let mut pair = pair();

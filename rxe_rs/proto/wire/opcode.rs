@@ -206,6 +206,7 @@ macro_rules! operations {
             const fn parse(code: u8) -> Option<Self> {
                 Some(match code {
                     $( $code => Self::$name, )*
+                    0x15 | 0x18..=0x1b | 0x1e => Self::Reserved,
                     _ => return None,
                 })
             }
@@ -288,6 +289,9 @@ operations! {
     Flush = 0x1c: Only Request [FETH RETH] PayloadRule::Exactly(0), RC;
     /// Atomic write of 8 bytes.
     AtomicWrite = 0x1d: Only Request [RETH] PayloadRule::Exactly(8), RC;
+    /// Every request that the architecture reserves: the responder refuses it, where UC and UD
+    /// drop it silently. The code is one of them.
+    Reserved = 0x1f: Only Request [] PayloadRule::ZeroToMtu, RC;
     /// Congestion notification.
     Cnp = 0x81: Only Notification [] PayloadRule::Exactly(16), CNP;
 }
@@ -368,8 +372,8 @@ impl Opcode {
         }
     }
 
-    /// The opcode of a byte on the wire; `None` if it is reserved or of a transport that RoCE
-    /// devices do not implement.
+    /// The opcode of a byte on the wire; `None` if it is of a transport that RoCE devices do not
+    /// implement, or reserved and not of RC.
     #[inline]
     pub const fn parse(byte: u8) -> Option<Self> {
         let Some(transport) = Transport::parse(byte) else {
@@ -381,7 +385,7 @@ impl Opcode {
         Self::new(transport, operation)
     }
 
-    /// The byte on the wire.
+    /// The byte on the wire; one of several for [`Operation::Reserved`].
     #[inline]
     pub const fn to_u8(self) -> u8 {
         self.transport.bits() | self.operation.bits()

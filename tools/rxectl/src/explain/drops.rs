@@ -64,9 +64,9 @@ pub const ENTRIES: &[Entry] = &[
         number: None,
         also: &[],
         reported: true,
-        what: "The opcode is reserved, or belongs to a transport that the driver does not have.",
+        what: "The opcode belongs to a transport that the driver does not have, or is reserved and not of RC.",
         causes: &[
-            "A peer that uses XRC or reliable datagrams, or operations of its vendor.",
+            "A peer that uses XRC or reliable datagrams.",
             "A program that sends something other than RoCE to UDP port 4791.",
         ],
         look: &[RATE, CAPTURE, DECODE],
