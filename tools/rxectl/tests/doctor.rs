@@ -478,11 +478,12 @@ fn doctor_names_an_attack() {
         let machine = Machine::healthy(&format!("attack_{name}"));
         let path = machine.path(counter(name).trim_start_matches('/'));
         machine.put(&counter(name), "1\n");
+        // Not beside the counters, among which a reader would find it.
+        let next = machine.path("next");
         let (stop, stopped) = std::sync::mpsc::channel::<()>();
         let attacker = std::thread::spawn(move || {
             for value in 1u64.. {
                 // Replace the file at once: a reader must not find half a number.
-                let next = path.with_extension("next");
                 fs::write(&next, format!("{}\n", value * 100)).unwrap();
                 fs::rename(&next, &path).unwrap();
                 let wait = std::time::Duration::from_millis(5);
