@@ -421,5 +421,5 @@ def kernel_runs():
 def all_runs():
     """All runs, in the order of a turn, which minimizes changes of the network."""
     return perftest_runs() + kernel_runs() + [
-        Metered("send", "64K", 1000, 17000), Metered("send", "1M", 100, 4100, quick=1), Metered("read", "1M", 100, 4100),
+        Metered("send", "64K", 1000, 17000), Metered("send", "1M", 100, 2100, quick=1), Metered("read", "1M", 100, 4100),
         Connects(1000, quick=1), Objects("time", quick=2), Objects("memory", quick=1)] + network_runs()
