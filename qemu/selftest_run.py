@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import shutil
 import tempfile
 import types
 import unittest
@@ -205,10 +206,11 @@ class Machine:
 
     def __init__(self, options, _boot, kvm, folder):
         self.options, self.kvm = options, kvm
-        self.folder, self.results = folder, folder / "results"
+        self.folder, self.share, self.results = folder, folder, folder / "results"
         self.machines = [types.SimpleNamespace(node="a", serial=folder / "serial-a.log", alive=lambda: False, serial_text=lambda: "")]
 
-    def prepare(self, plan):
+    def prepare(self, plan, script_args=()):
+        shutil.rmtree(self.folder, ignore_errors=True)
         self.results.mkdir(parents=True)
         self.plan = [name for name, *_ in plan]
         self.boots.append(self.plan)
@@ -223,7 +225,7 @@ class Machine:
     def booted(self):
         return len(self.boots) not in self.dead
 
-    def watch(self, limits, on_begin, on_end):
+    def watch(self, limits, on_begin, on_end, live=None):
         if not self.booted():
             return "the machine ended unexpectedly"
         for name in self.plan:
@@ -344,6 +346,20 @@ class Verdicts(unittest.TestCase):
         self.assertEqual(Machine.with_kvm, [True] + [False] * 5)
         self.distrusted.assert_called_once()
         self.assertIn("(files in boot-2):\n#   guest-init: no root file system\n#   the machine ended unexpectedly\n", text)
+
+    def test_a_script_is_run_again_in_another_machine(self):
+        """As long as it has not begun."""
+        for dead, status, boots in (((), 7, 1), ((1, 2), 7, 3), ((1, 2, 3), 1, 3)):
+            with self.subTest(dead=dead), mock.patch.object(Machine, "dead", dead), mock.patch.object(cli, "Session", Machine), \
+                    mock.patch.object(machine, "distrust_kvm", return_value=False), tempfile.TemporaryDirectory() as folder, \
+                    contextlib.redirect_stderr(io.StringIO()) as said:
+                Machine.boots, Machine.with_kvm = [], []
+                Machine.happens = {"script": (7, "", self.GOOD)}
+                (Path(folder) / "script").touch()
+                given = options(script=[str(Path(folder) / "script")], seconds=9)
+                self.assertEqual(cli.run_script(given, BOOT, True, Path(folder)), status)
+                self.assertEqual(Machine.with_kvm, [True, False, False][:boots])
+                self.assertEqual(said.getvalue().count("started again"), boots - 1)
 
     def test_a_machine_that_never_boots_has_failed(self):
         with mock.patch.object(Machine, "dead", (1, 2, 3)):

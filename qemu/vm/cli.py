@@ -125,12 +125,16 @@ def run_tests(options, boot, kvm, out):
         session = Session(options, boot, kvm, out / f"boot-{number}")
         more = run_boot(session, remaining, report, failed_boots == MAX_FAILED_BOOTS)
         failed_boots = 0 if session.booted() else failed_boots + 1
-        if failed_boots and kvm and not options.uml:
-            import machine
-            kvm = machine.distrust_kvm()
+        kvm = kvm_after(session, kvm)
         if not more or not remaining:
             break
     return report.end()
+
+
+def kvm_after(session, kvm):
+    """Whether to use KVM behind this boot. A machine of User Mode Linux does not use it."""
+    import machine
+    return kvm if session.booted() or not kvm or session.options.uml else machine.distrust_kvm()
 
 
 def run_boot(session, remaining, report, last):
@@ -203,16 +207,29 @@ def rerun_with_capture(options, boot, kvm, out):
 
 
 def run_script(options, boot, kvm, out):
+    """Runs a script in machines, which are started again if they do not boot. Returns its exit status; 1 if it has not ended, or the kernel
+    log has an error."""
+    for number in range(MAX_FAILED_BOOTS + 1):
+        session = Session(options, boot, kvm, out / "boot-1")
+        try:
+            status = run_script_once(options, session)
+        except KeyboardInterrupt:
+            print("error: interrupted", file=sys.stderr)
+            return 1
+        if session.booted() or number == MAX_FAILED_BOOTS:
+            return status
+        print("==> the machine is started again, because it failed before the script could begin", file=sys.stderr, flush=True)
+        kvm = kvm_after(session, kvm)
+
+
+def run_script_once(options, session):
     script, *args = options.script
-    session = Session(options, boot, kvm, out / "boot-1")
     session.prepare([("script", options.seconds, "/share/script", "")], args)
     shutil.copy(script, session.share / "script")
     outcome = []
     try:
         session.start()
         ended = session.watch({"script": options.seconds}, lambda n: None, lambda n, s, t: outcome.append(s), live=True)
-    except KeyboardInterrupt:
-        ended = "interrupted"
     finally:
         session.stop()
     status = outcome[0] if outcome else 1
