@@ -47,6 +47,13 @@ fail() { echo "FAILED: $*"; exit 1; }
 # is FOUND WANTED WHAT
 is() { [ "$1" = "$2" ] || fail "$3: $1, and not $2"; }
 
+# All units must have been started; those that have not are shown.
+system_runs() {
+	local state
+	state=$(systemctl is-system-running --wait || true)
+	[ "$state" = running ] || { systemctl list-units --failed --no-legend --plain && fail "the system: $state, and not running"; }
+}
+
 # has TEXT WORDS: the text must have these words.
 has() { case $1 in *"$2"*) ;; *) fail "\"$2\" is missing in: $1" ;; esac; }
 
@@ -94,7 +101,7 @@ same_files() {
 }
 
 case_starts_as_installed() {
-	is "$(systemctl is-system-running --wait)" running "the system"
+	system_runs
 	none_installed
 	soon has_address
 	[ ! -e /sys/class/infiniband ] || is "$(ls /sys/class/infiniband)" "" "RDMA devices"
@@ -385,7 +392,7 @@ case_upgrade_takes_effect() {
 }
 
 case_newer_module_after_the_boot() {
-	is "$(systemctl is-system-running --wait)" running "the system"
+	system_runs
 	is "$(cat /sys/module/rxe_rs/version)" "$NEWER" "the version of the module that is loaded"
 	link_is rxe0 "$NIC"
 	link_is "rxe_$OTHER_NIC" "$OTHER_NIC"
@@ -495,7 +502,7 @@ case_purge_again_leaves_no_file() {
 }
 
 case_secure_boot_is_on() {
-	is "$(systemctl is-system-running --wait)" running "the system"
+	system_runs
 	is "$(od -An -tu1 -j4 -N1 /sys/firmware/efi/efivars/SecureBoot-* | tr -d ' ')" 1 "the variable SecureBoot"
 	has "$(cat /sys/kernel/security/lockdown)" "[integrity]"
 }
@@ -575,7 +582,7 @@ case_sets_up_ifupdown() {
 
 # configured_by STATES: at the boot, the unit of that state has configured the device, and the service of the user has the link and the address.
 configured_by() {
-	is "$(systemctl is-system-running --wait)" running "the system"
+	system_runs
 	is "$(systemctl is-active systemd-networkd.service NetworkManager.service networking.service | tr '\n' ' ')" "$1 " "the network managers"
 	is "$(address) $(cat "/sys/class/net/$NIC/mtu")" "10.77.0.1 4200" "the address and the MTU of $NIC"
 	link_is "rxe_$NIC" "$NIC"
@@ -599,7 +606,7 @@ case_runs_the_new_kernel() {
 
 # The unit and its file are from before the first boot: nobody has done anything but upgrade the kernel.
 case_link_of_dkms() {
-	is "$(systemctl is-system-running --wait)" running "the system"
+	system_runs
 	has "$(modinfo -n rxe_rs)" "/lib/modules/$release/updates/dkms/rxe_rs.ko"
 	link_is rxe0 "$NIC"
 	is "$(cat $device/pkey_table)" "0 0xffff
