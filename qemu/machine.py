@@ -50,10 +50,9 @@ def probe_kvm(boot):
         return False, "the processor is of another architecture"
     if not os.access("/dev/kvm", os.R_OK | os.W_OK):
         return False, "there is no usable /dev/kvm"
-    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     try:
         known = json.loads(kvm_memo().read_text())
-        if known["boot_id"] == boot_id:
+        if known["boot_id"] == host_boot_id():
             return known["works"], known["why"]
     except (OSError, ValueError, KeyError):
         pass
@@ -68,8 +67,12 @@ def probe_kvm(boot):
         why = "a trial boot worked" if works else "a trial boot under KVM failed"
     except subprocess.TimeoutExpired:
         works, why = False, f"a trial boot under KVM hung for {PROBE_SECONDS} s"
-    kvm_memo().write_text(json.dumps({"boot_id": boot_id, "works": works, "why": why}))
+    remember_kvm(works, why)
     return works, why
+
+
+def host_boot_id():
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def kvm_memo():
@@ -77,13 +80,16 @@ def kvm_memo():
     return kernel.CACHE / "kvm-probe.json"
 
 
+def remember_kvm(works, why):
+    kvm_memo().write_text(json.dumps({"boot_id": host_boot_id(), "works": works, "why": why}))
+
+
 def distrust_kvm():
     """Whether to use KVM still, after a machine did not boot with it: only if the user has asked for it. Else it is not used any more until
     the host boots, because where virtual machines are nested a trial can be luck."""
     if os.environ.get("RXE_ACCEL"):
         return True
-    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    kvm_memo().write_text(json.dumps({"boot_id": boot_id, "works": False, "why": "a machine did not boot under KVM"}))
+    remember_kvm(False, "a machine did not boot under KVM")
     return False
 
 

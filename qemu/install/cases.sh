@@ -51,7 +51,8 @@ is() { [ "$1" = "$2" ] || fail "$3: $1, and not $2"; }
 system_runs() {
 	local state
 	state=$(systemctl is-system-running --wait || true)
-	[ "$state" = running ] || { systemctl list-units --failed --no-legend --plain && fail "the system: $state, and not running"; }
+	[ "$state" = running ] || systemctl list-units --failed --no-legend --plain
+	is "$state" running "the system"
 }
 
 # has TEXT WORDS: the text must have these words.

@@ -14,8 +14,7 @@ import kernel
 import kernel_record
 from vm.discovery import CLONE, TESTS, Malformed, Suite, all_tests
 from vm.session import QEMU, Session, plan_of
-from vm.verdict import (LATE, Report, kernel_complaints, late_name, missing_logs, serial_complaints, show_tail, skip_reason, tail_of, verdict,
-                        wire_complaints)
+from vm.verdict import LATE, Report, kernel_complaints, late_name, missing_logs, serial_complaints, skip_reason, tail_of, verdict, wire_complaints
 
 LAST_TESTS = "leaks.*"
 # Kernel modules in ktests that tests may need.
