@@ -349,18 +349,23 @@ capture() {
 	fail "tcpdump did not start: $(cat /tmp/tcpdump.log)"
 }
 captured() {
-	local size=-1 before n
-	# A signal ends tcpdump although packets wait: on a busy host it has not written them half a second later.
-	for n in $(seq 20); do
-		sleep 0.5
-		before=$size
-		size=$(on "${1:-a}" stat -c %s "$CAPTURE_FILE" 2>/dev/null) || true
-		[ "$size" != "$before" ] || break
+	local n line
+	# A signal ends tcpdump although packets wait, on a busy host for seconds. By another signal it shows how many it has written and how many
+	# have passed its filter. One that has ended by itself, because its limit is reached, has written all that it was to write.
+	for n in $(seq 100); do
+		on "${1:-a}" pkill -USR1 -x tcpdump || break
+		sleep 0.1
+		line=$(grep 'captured, .* received by filter' /tmp/tcpdump.log | tail -n 1 | tr -dc '0-9 ')
+		# shellcheck disable=SC2086
+		! written_all $line || break
+		[ "$n" != 100 ] || echo "tcpdump has not written all packets: $line"
 	done
 	on "${1:-a}" pkill -INT -x tcpdump
 	wait "$CAPTURE" 2>/dev/null || true
 	for n in a b; do on $n ethtool -K "$(netdev $n)" tx on tx-udp-segmentation on gro on >/dev/null 2>/dev/null || true; done
 }
+# written_all WRITTEN PASSED DROPPED
+written_all() { [ $# = 3 ] && [ $(($1 + $3)) -ge "$2" ]; }
 
 # --- verdicts --------------------------------------------------------------------------------------------------------------------
 
