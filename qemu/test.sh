@@ -281,6 +281,14 @@ each_kernel() (
 	done
 )
 
+# The kernel's RDMA users that the flavour for virtual machines has, which has no rdma_rxe, iSER, SRP and 9P.
+cloud_users() (
+	[ "$driver" = rxe_rs ] || return 0
+	case $main in *-*) return 0 ;; esac
+	step "module-$main-cloud" "$here/build-module.sh" -k "$main-cloud"
+	machines vm-ulp-cloud "$main-cloud" two --test ulp.nvme ulp.nvme_cli ulp.nfs ulp.rds
+)
+
 # A processor of 64-bit ARM whose ATOMICs are loops, as it has no instructions for them.
 arm64_without_lse() (
 	[ "$driver" = rxe_rs ] || return 0
@@ -440,7 +448,7 @@ debug)
 	together memory_checked locks_checked
 	;;
 kernels)
-	together each_kernel arm64_both_ways arm64_without_lse other_suites
+	together each_kernel cloud_users arm64_both_ways arm64_without_lse other_suites
 	;;
 all)
 	step tools "$here/build-tools.sh"
