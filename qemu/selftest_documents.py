@@ -12,8 +12,6 @@ import tomllib
 import unittest
 from pathlib import Path
 
-from vm import discovery
-
 HERE = Path(__file__).resolve().parent
 TOP = HERE.parent
 GUIDE = (TOP / "docs/rxe_rs.rst").read_text()
@@ -321,39 +319,6 @@ class Maintainers(unittest.TestCase):
             covered |= self.matches(line[3:] for line in lines if line[0] == "F") - self.matches(line[3:] for line in lines if line[0] == "X")
         sources = {name for name in files() if re.search(r"\.(rs|c|h|py|sh|test|suite|rst)$", name)}
         self.assertEqual(sources - covered, set())
-
-
-class Programs(unittest.TestCase):
-    """The table of programs in rxe_rs/FEATURES.md."""
-
-    TEXT = (TOP / "rxe_rs/FEATURES.md").read_text()
-    # Files of ktests/vm that run programs.
-    TESTS = ("ulp", "ucx_default")
-
-    def rows(self):
-        """(suite, passed, all, passed with rdma_rxe, all, what fails with it) of each row."""
-        text = re.search(r"^## Programs\n(.*?)^## ", self.TEXT, re.M | re.S)[1]
-        rows = re.findall(r"^\| `(\w+)`[^|]*\| (\d+) of (\d+) \| (\d+) of (\d+) \| (.*?) ?\|$", text, re.M)
-        table = text[text.index("|---"):].split("\n\n")[0]
-        self.assertEqual(len(rows), table.count("\n"), "a row is not understood")
-        return [(name, *map(int, numbers), why) for name, *numbers, why in rows]
-
-    def test_suites(self):
-        """They are those of `make test-apps`."""
-        suites = re.search(r'^\t\[ "\$mode" != apps \] \|\| SUITES="(.*)"$', (HERE / "test.sh").read_text(), re.M)[1].split()
-        self.assertEqual([name for name, *_ in self.rows()], [*suites, *self.TESTS])
-
-    def test_sums(self):
-        """They agree with the lists of expected results, and with the tests that have none, all of which have to pass."""
-        for name, passed, total, passed_before, total_before, why in self.rows():
-            with self.subTest(name):
-                if name in self.TESTS:
-                    expected = ["pass" for test in discovery.all_tests() if test.name.startswith(f"{name}.")]
-                else:
-                    expected = [line.split()[1] for line in discovery.Suite(name).expected(None) if not line.startswith("#")]
-                self.assertEqual((passed, total), (expected.count("pass"), len(expected)))
-                self.assertEqual(total_before, total)
-                self.assertEqual(passed_before < total, bool(why), "says what fails, if anything does")
 
 
 class KernelConfig(unittest.TestCase):
