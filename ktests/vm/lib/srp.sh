@@ -55,10 +55,29 @@ srp_waits() {
 	done
 }
 
-srp_disconnect() {
+# srp_blocks: requests wait for as long as the target refuses connections, up to ten minutes. A connection is tried each second.
+srp_blocks() {
+	local port
+	for port in /sys/class/srp_remote_ports/port-*; do
+		echo off >"$port/fast_io_fail_tmo" && echo 600 >"$port/dev_loss_tmo" && echo 1 >"$port/reconnect_delay" || return
+	done
+}
+
+# srp_enable DEVICE 1|0: lets initiators log in to the target of a device, or ends all their connections and refuses new ones.
+srp_enable() { echo "$2" >"$(srp_group "$1")/enable"; }
+
+# srp_refused, srp_running: succeed if there is a session and its last attempt to connect again has failed, or has not.
+srp_refused() { cat /sys/class/srp_remote_ports/port-*/failed_reconnects 2>/dev/null | grep -qvx 0; }
+srp_running() { cat /sys/class/srp_remote_ports/port-*/failed_reconnects 2>/dev/null | grep -qx 0; }
+
+# srp_log_out: ends the sessions of the initiator. They and their disks are removed a little later.
+srp_log_out() {
 	local port
 	for port in /sys/class/srp_remote_ports/port-*; do
 		[ ! -e "$port/delete" ] || echo 1 >"$port/delete"
 	done
+}
+srp_disconnect() {
+	srp_log_out
 	modprobe -r ib_srp
 }
