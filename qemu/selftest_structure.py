@@ -356,10 +356,10 @@ class Tree(unittest.TestCase):
         """The module ends its work items before it waits for what they have left to RCU, and that before what is freed after it."""
         text = dict(structure.tracked())["rxe_rs/rxe_rs.rs"]
         body = "".join(line for _, line in structure.function_lines(text, "drop"))
-        steps = re.findall(r"self\.(\w+)\.take|(\w+\.wait)\(|\b(unregister_all|rcu_barrier|flush_freed)\b", body)
+        steps = re.findall(r"self\.(\w+)\.take|(\w+\.wait)\(|\b(unregister_all|detach_mappings|rcu_barrier|flush_freed)\b", body)
         self.assertEqual(["".join(step) for step in steps],
-                         ["links", "unregister_all", "demux", "rcu_barrier", "demux_exit", "demux_exit.wait", "queues", "rcu_barrier",
-                          "flush_freed"])
+                         ["links", "unregister_all", "detach_mappings", "demux", "rcu_barrier", "demux_exit", "demux_exit.wait", "queues",
+                          "rcu_barrier", "flush_freed"])
 
     def test_locks(self):
         self.assertEqual(list(structure.locks(dict(structure.tracked()))), [])

@@ -197,6 +197,7 @@ impl Drop for RxeRs {
         // freed.
         drop(self.links.take());
         unregister_all::<DeviceCtx>();
+        rxe_kapi::sync::detach_mappings();
         drop(self.demux.take());
         rxe_kapi::sync::rcu_barrier();
         if let Some(demux_exit) = self.demux_exit.take() {

@@ -35,7 +35,7 @@ from pyverbs.srq import SRQ, SrqAttr, SrqInitAttr
 from pyverbs.wr import SGE, SendWR
 import pyverbs.enums as e
 
-from lib import dmabuf, host, mcast, segments, ties, uverbs
+from lib import dmabuf, host, mcast, rings, segments, ties, uverbs
 from lib.bystander import Bystander
 from lib.case import skip
 from lib.ends import ACCESS, End, completion, happens, pair, soon
@@ -312,6 +312,19 @@ def send_requests(end):
         for _ in range(depth):
             qp.post_send(SendWR(num_sge=1, sg=[end.sge(8)], opcode=e.IBV_WR_SEND))
         return qp
+    return make
+
+
+def ring_pages(end):
+    """All pages of the queues of queue pairs that exist already."""
+    qps = [queue_pair(end, 63, 32)() for _ in range(SOME)]
+    areas = iter([ring for ring in rings.mapped() if ring.size > 1 << 16])
+
+    def make():
+        # A send queue or a receive queue; there are twice as many as queue pairs.
+        queue = next(areas)
+        ctypes.memset(queue.address + mmap.PAGESIZE, 0, queue.size - mmap.PAGESIZE)
+        return qps
     return make
 
 
@@ -620,3 +633,15 @@ def test_rdma_controller(names):
             os._exit(status)
     assert os.waitpid(pid, 0)[1] == 0, "the child has failed, see above"
     group.end()
+
+
+def test_charged_ring_pages(names):
+    # Of 64 requests with 32 scatter/gather entries.
+    charged(names, ring_pages, 60000, count=SOME)
+
+
+def test_queues_not_written(names):
+    """Queue pairs are charged for pages of their queues that have been written, and not for more than a megabyte each that has not."""
+    number, error, bytes_charged, kills, *_ = run(names, lambda end: queue_pair(end, 1000, 32), FEW)
+    assert not error and not kills and number == FEW, (number, error, kills)
+    assert bytes_charged < 30000 * number, f"{bytes_charged} bytes for {number}"

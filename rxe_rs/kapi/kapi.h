@@ -80,14 +80,24 @@ void rxe_rs_free_flush(void);
 
 /* Rings that processes map (ring.c). */
 struct rxe_rs_ring {
-	struct rxe_rs_free later;	/* frees memory from vmalloc() */
+	refcount_t users;
+	struct rxe_rs_free later;	/* frees it in process context */
 	void *addr;			/* first of the zeroed pages */
 	size_t len;			/* bytes, a multiple of PAGE_SIZE */
+	size_t pages;			/* number of pages of a lazy ring, else 0 */
+	void *page[];			/* addresses of those, NULL if not allocated */
 };
 
 struct rxe_rs_ring *rxe_rs_ring_alloc(size_t len);
-int rxe_rs_ring_mmap(struct vm_area_struct *vma, const struct rxe_rs_ring *ring);
-void rxe_rs_ring_free(struct rxe_rs_ring *ring);
+struct rxe_rs_ring *rxe_rs_ring_alloc_lazy(size_t len);
+void *rxe_rs_ring_page(const struct rxe_rs_ring *ring, size_t n);
+void *rxe_rs_ring_provide(struct rxe_rs_ring *ring, size_t n);
+void rxe_rs_ring_get(struct rxe_rs_ring *ring);
+void rxe_rs_ring_put(struct rxe_rs_ring *ring);
+
+/* Mappings of rings (ring_mmap.c). */
+int rxe_rs_ring_mmap(struct vm_area_struct *vma, struct rxe_rs_ring *ring);
+void rxe_rs_ring_detach_all(void);
 
 /* Pinned memory (pin.c). */
 int rxe_rs_pin_charge(u64 pages, struct mm_struct **mm);

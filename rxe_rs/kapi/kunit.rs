@@ -29,6 +29,7 @@ use crate::{
 use core::mem::offset_of;
 use kernel::{
     new_mutex,
+    page::PAGE_SIZE,
     prelude::*,
     sync::{
         atomic::{
@@ -55,17 +56,21 @@ const PRODUCER: usize = offset_of!(bindings::rxe_queue_buf, producer_index);
 const CONSUMER: usize = offset_of!(bindings::rxe_queue_buf, consumer_index);
 const DATA: usize = offset_of!(bindings::rxe_queue_buf, data);
 
-/// Writes a word of the memory that the process would map.
+/// Writes a word of the memory that the process would map; allocates its page as the process would.
 fn poke(buf: &crate::mem::SharedBuf, offset: usize, value: u32) {
     assert!(offset + 4 <= buf.len());
-    // SAFETY: In bounds and aligned; nothing else accesses the buffer but by atomics.
-    unsafe { Atomic::<u32>::from_ptr(buf.as_ptr().add(offset).cast()) }.store(value, Relaxed);
+    // SAFETY: A live ring, and one of its pages.
+    let page = unsafe { bindings::rxe_rs_ring_provide(buf.as_ring(), offset / PAGE_SIZE) };
+    assert!(!page.is_null());
+    // SAFETY: In the page and aligned; nothing else accesses the buffer but by atomics.
+    unsafe { Atomic::<u32>::from_ptr(page.cast::<u8>().add(offset % PAGE_SIZE).cast()) }
+        .store(value, Relaxed);
 }
 
 fn peek(buf: &crate::mem::SharedBuf, offset: usize) -> u32 {
-    assert!(offset + 4 <= buf.len());
-    // SAFETY: As in `poke`.
-    unsafe { Atomic::<u32>::from_ptr(buf.as_ptr().add(offset).cast()) }.load(Relaxed)
+    let mut word = [0; 4];
+    buf.read(offset, &mut word);
+    u32::from_ne_bytes(word)
 }
 
 #[kunit_tests(rxe_kapi_rings)]
@@ -134,6 +139,44 @@ mod rings {
             assert_eq!(element[..4], (100 + n).to_ne_bytes());
         }
         assert!(!new.take(&mut element));
+        Ok(())
+    }
+
+    /// Pages of a lazy ring that no process has accessed read as zeros, also as part of an element.
+    #[test]
+    fn lazy_pages() -> Result {
+        let mut ring = UserRing::lazy(256, 256)?;
+        let buf = ring.buffer().clone();
+        assert!(buf.contiguous().is_none());
+        let mut element = [7u8; 256];
+        // The last element of the first page continues in the second one.
+        let last = (PAGE_SIZE - DATA) / 256;
+        poke(&buf, DATA + 256 * last, 11);
+        poke(&buf, PRODUCER, 255);
+        for _ in 0..last {
+            assert!(ring.take(&mut element));
+            assert_eq!(element, [0; 256]);
+        }
+        element = [7; 256];
+        assert!(ring.take(&mut element));
+        assert_eq!(element[..4], 11u32.to_ne_bytes());
+        assert_eq!(element[4..], [0; 252]);
+        poke(&buf, 2 * PAGE_SIZE, 12);
+        poke(&buf, 2 * PAGE_SIZE - 4, 13);
+        let beyond = (2 * PAGE_SIZE - DATA) / 256;
+        for _ in last + 1..beyond {
+            assert!(ring.take(&mut element));
+            assert_eq!(element, [0; 256]);
+        }
+        assert!(ring.take(&mut element));
+        let at = 2 * PAGE_SIZE - DATA - 256 * beyond;
+        assert_eq!(element[at - 4..at], 13u32.to_ne_bytes());
+        assert_eq!(element[at..at + 4], 12u32.to_ne_bytes());
+        // Not even the end of the buffer is beyond what can be read.
+        assert_eq!(peek(&buf, buf.len() - 2), 0);
+        let other = UserRing::new(64, 256)?;
+        assert!(!UserRing::lazy(64, 256)?.fill_from(&other.snapshot()));
+        assert!(!UserRing::new(64, 256)?.fill_from(&ring.snapshot()));
         Ok(())
     }
 

@@ -2,9 +2,12 @@
 /*
  * Memory of the rings that processes map.
  *
- * Small rings are pages that are contiguous in the linear map, so that they cost no mapping in the
- * kernel, and are mapped into the process as one piece. Large ones, and small ones when no such
- * pages are free, are from vmalloc().
+ * There are two kinds. Rings that the kernel writes to, in softirq context too, have all their
+ * pages from the beginning: small ones are pages that are contiguous in the linear map, so that
+ * they cost no mapping in the kernel, and large ones, and small ones when no such pages are free,
+ * are from vmalloc(). Rings that only processes write to are lazy: they have their first page from
+ * the beginning, which holds the indexes, and others when a process first accesses them. An idle
+ * queue pair, of which many applications have one for each peer, uses the first pages only.
  *
  * A process can keep the pages of a ring after the ring is gone: by a mapping, or pinned by a
  * memory region. vfree() in softirq context links what it defers through the first bytes of the
@@ -13,6 +16,7 @@
  */
 #include <linux/gfp.h>
 #include <linux/mm.h>
+#include <linux/overflow.h>
 #include <linux/slab.h>
 #include <linux/vmalloc.h>
 #include "bindings_helper.h"
@@ -20,18 +24,10 @@
 /* Rings of more bytes are from vmalloc(). */
 #define MAX_CONTIGUOUS	(PAGE_SIZE << PAGE_ALLOC_COSTLY_ORDER)
 
-/* Pages that are inserted into the page table at once. */
-#define BATCH		16
+/* Lazy rings of more pages are freed in process context. */
+#define MANY_PAGES	64
 
-static void free_ring(struct rxe_rs_free *item)
-{
-	struct rxe_rs_ring *ring = container_of(item, struct rxe_rs_ring, later);
-
-	vfree(ring->addr);
-	kfree(ring);
-}
-
-static void *alloc_memory(size_t len)
+static void *alloc_contiguous(size_t len)
 {
 	const gfp_t gfp = GFP_KERNEL_ACCOUNT | __GFP_ZERO | __GFP_NOWARN;
 	void *addr = NULL;
@@ -39,6 +35,34 @@ static void *alloc_memory(size_t len)
 	if (len <= MAX_CONTIGUOUS)
 		addr = alloc_pages_exact(len, gfp | __GFP_NORETRY);
 	return addr ?: __vmalloc(len, gfp | __GFP_RETRY_MAYFAIL);
+}
+
+static void free_ring(struct rxe_rs_free *item)
+{
+	struct rxe_rs_ring *ring = container_of(item, struct rxe_rs_ring, later);
+	size_t n;
+
+	for (n = 0; n < ring->pages; n++)
+		free_page((unsigned long)ring->page[n]);
+	if (is_vmalloc_addr(ring->addr))
+		vfree(ring->addr);
+	else if (!ring->pages)
+		free_pages_exact(ring->addr, ring->len);
+	kvfree(ring);
+}
+
+static struct rxe_rs_ring *new_ring(size_t len, size_t pages)
+{
+	struct rxe_rs_ring *ring;
+
+	ring = kvzalloc(struct_size(ring, page, pages), GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
+	if (!ring)
+		return NULL;
+	refcount_set(&ring->users, 1);
+	ring->later.free = free_ring;
+	ring->len = len;
+	ring->pages = pages;
+	return ring;
 }
 
 /**
@@ -54,71 +78,108 @@ static void *alloc_memory(size_t len)
  */
 struct rxe_rs_ring *rxe_rs_ring_alloc(size_t len)
 {
-	struct rxe_rs_ring *ring = kmalloc(sizeof(*ring), GFP_KERNEL_ACCOUNT);
+	struct rxe_rs_ring *ring = new_ring(len, 0);
 
 	if (!ring)
 		return NULL;
-	ring->addr = alloc_memory(len);
+	ring->addr = alloc_contiguous(len);
 	if (!ring->addr) {
-		kfree(ring);
+		kvfree(ring);
 		return NULL;
 	}
-	ring->len = len;
-	ring->later.free = free_ring;
 	return ring;
 }
 
-static struct page *page_of(const struct rxe_rs_ring *ring, size_t at)
+/**
+ * rxe_rs_ring_alloc_lazy() - allocate a ring whose pages are allocated when a process accesses them
+ * @len: number of bytes, a multiple of PAGE_SIZE
+ *
+ * The pages are charged to the memory cgroup of the process that first accesses them.
+ *
+ * Context: Process context. May sleep.
+ * Return: The ring, with @addr being its first page, or NULL.
+ */
+struct rxe_rs_ring *rxe_rs_ring_alloc_lazy(size_t len)
 {
-	void *addr = ring->addr + at;
+	struct rxe_rs_ring *ring;
 
-	return is_vmalloc_addr(addr) ? vmalloc_to_page(addr) : virt_to_page(addr);
+	if (len <= PAGE_SIZE)
+		return rxe_rs_ring_alloc(len);
+	ring = new_ring(len, len >> PAGE_SHIFT);
+	if (!ring)
+		return NULL;
+	ring->addr = rxe_rs_ring_provide(ring, 0);
+	if (!ring->addr) {
+		kvfree(ring);
+		return NULL;
+	}
+	return ring;
 }
 
 /**
- * rxe_rs_ring_mmap() - map a ring into a process
- * @vma: mapping, which the core has found to be shared and of the length of the ring
+ * rxe_rs_ring_page() - find a page of a ring
+ * @ring: ring
+ * @n: number of the page, less than @len divided by PAGE_SIZE
+ *
+ * Context: Any context.
+ * Return: The kernel address of the page, or NULL if no process has accessed it.
+ */
+void *rxe_rs_ring_page(const struct rxe_rs_ring *ring, size_t n)
+{
+	/* Pairs with the cmpxchg() of rxe_rs_ring_provide(): the page has been zeroed. */
+	return ring->pages ? smp_load_acquire(&ring->page[n]) : ring->addr + (n << PAGE_SHIFT);
+}
+
+/**
+ * rxe_rs_ring_provide() - find a page of a ring, or allocate it
+ * @ring: ring
+ * @n: number of the page, less than @len divided by PAGE_SIZE
+ *
+ * Context: Process context. May sleep.
+ * Return: The kernel address of the page, or NULL if there is no memory.
+ */
+void *rxe_rs_ring_provide(struct rxe_rs_ring *ring, size_t n)
+{
+	void *page = rxe_rs_ring_page(ring, n), *first;
+
+	if (page)
+		return page;
+	page = (void *)__get_free_page(GFP_KERNEL_ACCOUNT | __GFP_ZERO);
+	if (!page)
+		return NULL;
+	/* Another process, or thread, may have accessed the page at the same time. */
+	first = cmpxchg(&ring->page[n], NULL, page);
+	if (first) {
+		free_page((unsigned long)page);
+		page = first;
+	}
+	return page;
+}
+
+/**
+ * rxe_rs_ring_get() - take another reference to a ring
  * @ring: ring
  *
- * Context: Process context, mmap lock held. May sleep.
- * Return: 0 or a negative error.
+ * Context: Any context.
  */
-int rxe_rs_ring_mmap(struct vm_area_struct *vma, const struct rxe_rs_ring *ring)
+void rxe_rs_ring_get(struct rxe_rs_ring *ring)
 {
-	const size_t len = vma->vm_end - vma->vm_start;
-	struct page *pages[BATCH];
-	size_t at = 0;
-
-	if (len > ring->len)
-		return -EINVAL;
-	while (at < len) {
-		const unsigned long start = vma->vm_start + at;
-		unsigned long n = 0;
-		int err;
-
-		for (; n < BATCH && at < len; at += PAGE_SIZE)
-			pages[n++] = page_of(ring, at);
-		err = vm_insert_pages(vma, start, pages, &n);
-		if (err)
-			return err;
-	}
-	vm_flags_set(vma, VM_DONTEXPAND | VM_DONTDUMP);
-	return 0;
+	refcount_inc(&ring->users);
 }
 
 /**
- * rxe_rs_ring_free() - free a ring
- * @ring: result of rxe_rs_ring_alloc()
+ * rxe_rs_ring_put() - drop a reference to a ring, and free it with the last one
+ * @ring: result of rxe_rs_ring_alloc() or rxe_rs_ring_alloc_lazy()
  *
- * Context: Process context without locks held, or softirq context, where memory from vmalloc() is
- * freed later.
+ * Context: Process context without locks held, or softirq context, where memory from vmalloc() and
+ * many pages are freed later.
  */
-void rxe_rs_ring_free(struct rxe_rs_ring *ring)
+void rxe_rs_ring_put(struct rxe_rs_ring *ring)
 {
-	if (is_vmalloc_addr(ring->addr)) {
-		rxe_rs_free(&ring->later);
+	if (!refcount_dec_and_test(&ring->users))
 		return;
-	}
-	free_pages_exact(ring->addr, ring->len);
-	kfree(ring);
+	if (is_vmalloc_addr(ring->addr) || ring->pages > MANY_PAGES)
+		rxe_rs_free(&ring->later);
+	else
+		free_ring(&ring->later);
 }

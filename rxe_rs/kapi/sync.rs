@@ -64,6 +64,17 @@ pub fn rcu_barrier() {
     unsafe { crate::bindings::rcu_barrier() }
 }
 
+/// Makes all mappings of rings in processes independent of this module; what is left of the rings
+/// is freed. The exit function of the module calls this when the devices are gone.
+///
+/// # Context
+///
+/// Process context; sleeps, until processes that exit have closed their mappings.
+pub fn detach_mappings() {
+    // SAFETY: No requirement but a context that may sleep.
+    unsafe { crate::bindings::rxe_rs_ring_detach_all() };
+}
+
 /// Waits until everything is freed that was dropped in softirq context and is freed in process
 /// context: rings, number tables, devices. The exit function of the module calls this after the
 /// last [`rcu_barrier`].

@@ -143,12 +143,12 @@ impl QpCtx {
             QpConsumer::Process(call) => {
                 let sq_elem = SEND_WQE_LEN + wqe_data_len;
                 let rq_elem = RECV_WQE_LEN + recv_sge * SGE_BYTES;
-                let sq = UserRing::new(sq_entries, sq_elem.next_power_of_two())?;
+                let sq = UserRing::lazy(sq_entries, sq_elem.next_power_of_two())?;
                 let sq_map = call.map(sq.buffer())?;
                 let receives = match init.srq {
                     Some(_) => ReceiveSource::Shared,
                     None => {
-                        let ring = UserRing::new(rq_entries, rq_elem.next_power_of_two())?;
+                        let ring = UserRing::lazy(rq_entries, rq_elem.next_power_of_two())?;
                         maps[0] = Some(call.map(ring.buffer())?);
                         ReceiveSource::User {
                             ring,

@@ -62,16 +62,21 @@ enum Index {
 impl Ring {
     const DATA: usize = offset_of!(bindings::rxe_queue_buf, data);
 
-    /// Allocates a ring of `slots` elements of `size` bytes, both powers of two.
-    fn new(slots: u32, size: usize) -> Result<Self> {
+    /// Allocates a ring of `slots` elements of `size` bytes, both powers of two, in memory from
+    /// `alloc`.
+    fn new(
+        slots: u32,
+        size: usize,
+        alloc: impl FnOnce(usize) -> Result<Arc<SharedBuf>>,
+    ) -> Result<Self> {
         if !slots.is_power_of_two() || !size.is_power_of_two() || size < 64 {
             return Err(EINVAL);
         }
         let bytes = usize::try_from(slots)?.checked_mul(size).ok_or(EINVAL)?;
-        let buf = SharedBuf::new(bytes.checked_add(Self::DATA).ok_or(EINVAL)?)?;
+        let buf = alloc(bytes.checked_add(Self::DATA).ok_or(EINVAL)?)?;
         let (mask, log2_size) = (slots - 1, size.trailing_zeros());
-        let header = buf.as_ptr().cast::<bindings::rxe_queue_buf>();
-        // SAFETY: The buffer holds a header and has not been shared yet.
+        let header = buf.first_page().cast::<bindings::rxe_queue_buf>();
+        // SAFETY: The first page holds a header and has not been shared yet.
         unsafe {
             (*header).log2_elem_size = log2_size;
             (*header).index_mask = mask;
@@ -93,9 +98,9 @@ impl Ring {
             Index::Producer => offset_of!(bindings::rxe_queue_buf, producer_index),
             Index::Consumer => offset_of!(bindings::rxe_queue_buf, consumer_index),
         };
-        // SAFETY: The buffer holds a header; the field is aligned and lives as long as `self`.
+        // SAFETY: The first page holds a header; the field is aligned and lives as long as `self`.
         // The process accesses it by atomics too, or races with itself.
-        unsafe { Atomic::from_ptr(self.buf.as_ptr().add(offset).cast()) }
+        unsafe { Atomic::from_ptr(self.buf.first_page().add(offset).cast()) }
     }
 
     /// Reads the other side's index, masked.
@@ -108,34 +113,44 @@ impl Ring {
         self.index(which).store(index & self.mask, Release);
     }
 
-    fn slot(&self, index: u32) -> *mut u8 {
-        let at = ((index & self.mask) as usize) << self.log2_size;
+    /// Returns the offset of an element in the buffer.
+    fn offset(&self, index: u32) -> usize {
+        Self::DATA + (((index & self.mask) as usize) << self.log2_size)
+    }
+
+    /// Returns the address of an element; `None` if the buffer is allocated page by page.
+    fn slot(&self, index: u32) -> Option<*mut u8> {
+        let all = self.buf.contiguous()?;
         // SAFETY: In bounds by the type invariant.
-        unsafe { self.buf.as_ptr().add(Self::DATA + at) }
+        Some(unsafe { all.add(self.offset(index)) })
     }
 
-    /// Copies the start of an element; returns the number of bytes.
-    fn read(&self, index: u32, dst: &mut [u8]) -> usize {
+    /// Copies the start of an element.
+    fn read(&self, index: u32, dst: &mut [u8]) {
         let len = dst.len().min(self.size());
-        // Damaged memory yields old bytes, which the process could have written as well.
-        // SAFETY: An element is in bounds; `dst` is private memory.
-        let _ = unsafe { copy(dst.as_mut_ptr(), self.slot(index), len) };
-        len
+        if let Some(dst) = dst.get_mut(..len) {
+            self.buf.read(self.offset(index), dst);
+        }
     }
 
-    /// Copies a whole element from a ring with elements of the same size.
+    /// Copies a whole element from a ring with elements of the same size; both are contiguous.
     fn copy_from(&self, index: u32, from: &Ring, from_index: u32) {
         let len = self.size().min(from.size());
-        // SAFETY: Both elements are in bounds, of different buffers: `UserRing::fill_from` and
-        // `CompletionRing::take_over` check that.
-        let _ = unsafe { copy(self.slot(index), from.slot(from_index), len) };
+        if let (Some(to), Some(from)) = (self.slot(index), from.slot(from_index)) {
+            // Damaged memory yields old bytes, which the process could have written as well.
+            // SAFETY: Both elements are in bounds, of different buffers: `UserRing::fill_from` and
+            // `CompletionRing::take_over` check that.
+            let _ = unsafe { copy(to, from, len) };
+        }
     }
 
-    /// Writes the start of an element.
+    /// Writes the start of an element of a contiguous ring.
     fn write(&self, index: u32, src: &[u8]) {
         let len = src.len().min(self.size());
-        // SAFETY: An element is in bounds; `src` is private memory.
-        let _ = unsafe { copy(self.slot(index), src.as_ptr(), len) };
+        if let Some(slot) = self.slot(index) {
+            // SAFETY: An element is in bounds; `src` is private memory.
+            let _ = unsafe { copy(slot, src.as_ptr(), len) };
+        }
     }
 }
 
@@ -163,8 +178,27 @@ impl UserRing {
     ///
     /// `EINVAL` for other numbers or beyond 1 GiB, `ENOMEM`.
     pub fn new(slots: u32, size: usize) -> Result<Self> {
+        Self::from_ring(Ring::new(slots, size, SharedBuf::new)?)
+    }
+
+    /// Allocates a ring as [`new`](Self::new), of which a process allocates the pages when it first
+    /// accesses them ([`SharedBuf::lazy`]). It cannot be filled from a snapshot, nor be the source
+    /// of one.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    pub fn lazy(slots: u32, size: usize) -> Result<Self> {
+        Self::from_ring(Ring::new(slots, size, SharedBuf::lazy)?)
+    }
+
+    fn from_ring(ring: Ring) -> Result<Self> {
         Ok(Self {
-            ring: Ring::new(slots, size)?,
+            ring,
             taken: 0,
             base: 0,
         })
@@ -264,10 +298,15 @@ impl UserRing {
     }
 
     /// Fills this ring, which must be unused, with copies; returns false if they do not fit, or are
-    /// of this ring itself.
+    /// of this ring itself, or if one of the rings is [lazy](Self::lazy).
     pub fn fill_from(&mut self, snapshot: &RingSnapshot) -> bool {
         let same = Arc::ptr_eq(&self.ring.buf, &snapshot.ring.buf);
-        if same || snapshot.count > self.ring.mask || snapshot.ring.size() != self.ring.size() {
+        let lazy = [&self.ring, &snapshot.ring].map(|ring| ring.buf.contiguous().is_none());
+        if same
+            || lazy != [false; 2]
+            || snapshot.count > self.ring.mask
+            || snapshot.ring.size() != self.ring.size()
+        {
             return false;
         }
         for n in 0..snapshot.count {
@@ -315,7 +354,8 @@ impl CompletionRing {
     ///
     /// `EINVAL` for other sizes or beyond 1 GiB, `ENOMEM`.
     pub fn new(count: u32, size: usize) -> Result<Self> {
-        let ring = Ring::new(Occupancy::slots_for(count).ok_or(EINVAL)?, size)?;
+        let slots = Occupancy::slots_for(count).ok_or(EINVAL)?;
+        let ring = Ring::new(slots, size, SharedBuf::new)?;
         let account = Occupancy::new(ring.mask).ok_or(EINVAL)?;
         Ok(Self {
             ring,

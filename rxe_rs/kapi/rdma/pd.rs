@@ -109,8 +109,9 @@ pub(crate) unsafe extern "C" fn alloc_ucontext_callback(
 /// Called by the core.
 pub(crate) unsafe extern "C" fn dealloc_ucontext_callback(_context: *mut bindings::ib_ucontext) {}
 
-/// `disassociate_ucontext`: the pages of mapped rings are held by the mappings themselves, and no
-/// mapping has operations in this module, so nothing needs to be torn down.
+/// `disassociate_ucontext`: the pages of mapped rings are held by the mappings themselves, or by
+/// the ring to which the mapping has a reference, and `rxe_rs_ring_detach_all` takes the operations
+/// of this module from mappings before it is unloaded, so nothing needs to be torn down.
 ///
 /// # Safety
 ///

@@ -152,7 +152,8 @@ struct Entry {
 }
 
 /// An mmap entry, which is removed when dropped. Existing mappings stay valid, because they hold
-/// references to the pages. Must be dropped in process context, before the user context is freed.
+/// references to the pages, or to a ring whose pages they allocate. Must be dropped in process
+/// context, before the user context is freed.
 ///
 /// # Context
 ///

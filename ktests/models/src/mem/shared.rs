@@ -34,9 +34,28 @@ impl SharedBuf {
         Ok(Arc::new(this))
     }
 
+    /// Allocates memory as `new`: all pages of the models are there from the beginning.
+    ///
+    /// # Errors
+    ///
+    /// Never.
+    pub fn lazy(len: usize) -> Result<Arc<Self>> {
+        Self::new(len)
+    }
+
     /// Returns the address.
     pub fn as_ptr(&self) -> *mut u8 {
         self.words.as_ptr().cast_mut().cast()
+    }
+
+    /// Returns the address of the first page.
+    pub fn first_page(&self) -> *mut u8 {
+        self.as_ptr()
+    }
+
+    /// Returns the address of all bytes.
+    pub fn contiguous(&self) -> Option<*mut u8> {
+        Some(self.as_ptr())
     }
 
     /// Returns the length in bytes.
@@ -45,7 +64,7 @@ impl SharedBuf {
         4 * self.words.len() - GUARD
     }
 
-    /// Copies bytes out, as a process does.
+    /// Copies bytes out.
     pub fn read(&self, offset: usize, dst: &mut [u8]) {
         assert!(offset + dst.len() <= self.len());
         // SAFETY: In bounds.
