@@ -96,7 +96,7 @@ def goal_table(data):
     if len(rows) == 1:
         return ""
     rows = [[row[0], *row[1:]] for row in rows]
-    return f"\nGoals of {goals.SUBJECT}: ratios of medians\n{table(rows)}" + "".join(f"note: {note}\n" for note in goals.NOT_MEASURED)
+    return f"\nGoals of {goals.SUBJECT}: ratios of medians\n{table(rows)}" + "".join(f"note: {note}\n" for note in goals.NOTES)
 
 
 def load_lines(data):
