@@ -77,6 +77,20 @@ class Blocks(unittest.TestCase):
         self.refused("<!-- run: a -->\n\n    block\n\nText\n\n    block\n", "line 7: nothing says")
 
 
+    def test_block_of(self):
+        """Tests get the one block that begins with a text."""
+        self.assertEqual(page.block_of(SAMPLE, "noth"), ["nothing"])
+        self.assertEqual(page.block_of(SAMPLE, "server"), ["server $x"])
+        for text, start in ((SAMPLE, "a …"), (SAMPLE, "thing"), (SAMPLE + "\n<!-- not run: because -->\n\n    nothing\n", "nothing")):
+            with self.subTest(start), self.assertRaisesRegex(page.Malformed, "[02] blocks begin with"):
+                page.block_of(text, start)
+
+    def test_program_block(self):
+        command = [sys.executable, LIB / "page.py", "--block", CLONE / "docs/containers.md", "cdiVersion:"]
+        said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
+        self.assertEqual((said[0], said[-1]), ("cdiVersion: 0.5.0", "    - path: /dev/infiniband/rdma_cm"))
+
+
 class RestructuredText(unittest.TestCase):
     SAMPLE = """Title
 =====

@@ -4,6 +4,7 @@
 
 page.py FILE             prints a call of a shell function of docs.test for each block: run_block, serve_block, prints_block
 page.py --printed FILE   checks that FILE has the lines of standard input, in this order
+page.py --block FILE START   prints the block that begins with START, for tests that use it in another way
 
 A comment in the lines above a block says what is done with it:
 
@@ -120,6 +121,14 @@ def calls(text):
             for block in blocks(text) if block.kind != "not run"]
 
 
+def block_of(text, start):
+    """The lines of the only block of a page that begins with a text, other than what a block prints."""
+    found = [block.lines for block in blocks(text) if block.kind != "prints" and block.lines[0].startswith(start)]
+    if len(found) != 1:
+        raise Malformed(f"{len(found)} blocks begin with {start!r}")
+    return found[0]
+
+
 def missing(lines, printed):
     """The first of the lines that is not in the output, in this order; None if all are."""
     at = 0
@@ -139,6 +148,9 @@ def main(arguments):
         with open(arguments[1], encoding="utf-8", errors="replace") as file:
             line = missing(sys.stdin.read().splitlines(), file.read())
         return f"not printed: {line}" if line else 0
+    if arguments[:1] == ["--block"]:
+        print("\n".join(block_of(read(arguments[1]), arguments[2])))
+        return 0
     print("\n".join(calls(read(arguments[0]))))
     return 0
 
