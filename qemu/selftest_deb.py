@@ -144,6 +144,8 @@ class Packages(StandIns):
         self.assertEqual(self.field(self.modules, "Provides"), "rxe-rs-modules")
         for name in ("dkms", "rustc", "rust-src", "bindgen", "gcc-14", "libelf-dev", "libssl-dev"):
             self.assertRegex(self.field("rxe-rs-dkms", "Depends"), rf"(^|, ){name}\b")
+        # apt cannot know which kernel is installed, and would download the source of another one.
+        self.assertEqual(self.field("rxe-rs-dkms", "Recommends"), "rxe-rs-tools")
         self.assertEqual(self.field("librxe-rs-dev", "Depends"), f"librxe-rs1 (= {VERSION}), libibverbs-dev")
         # By the symbols of that architecture's library, not by its version.
         newest = run("dpkg-query", "-W", "-f", "${Version}", f"libc6:{self.ARCHITECTURE}").split("-")[0]
@@ -327,6 +329,18 @@ class Dkms(unittest.TestCase):
     def test_no_headers(self):
         shutil.rmtree(self.root / f"lib/modules/{self.KERNEL}/build")
         self.says(f"linux-headers-{self.KERNEL} is not installed", f"apt install linux-headers-{self.KERNEL}")
+
+    def test_neither_headers_nor_source(self):
+        """The remedy has both packages, the source with the version of the kernel."""
+        shutil.rmtree(self.root / f"lib/modules/{self.KERNEL}/build")
+        image = {f"linux-image-{self.KERNEL}": self.PACKAGE}
+        needed = f"apt install linux-headers-{self.KERNEL} linux-source-7.2={self.PACKAGE}"
+        for packages, remedy in (({}, f"apt install linux-headers-{self.KERNEL} linux-source-7.2"), (image, needed),
+                                 (image | {"linux-source-7.2": "7.2.11-1"}, needed),
+                                 (image | {"linux-source-7.2": self.PACKAGE}, f"apt install linux-headers-{self.KERNEL}")):
+            with self.subTest(packages):
+                self.versions(packages)
+                self.says(f"linux-headers-{self.KERNEL} is not installed", remedy)
 
     def test_no_source(self):
         self.versions({f"linux-headers-{self.KERNEL}": self.PACKAGE})
