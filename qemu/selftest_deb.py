@@ -312,9 +312,9 @@ class Dkms(unittest.TestCase):
     def free(self, mebibytes):
         self.program("usr/bin/df", f"echo header; echo x x x {mebibytes} x x")
 
-    def rxe_dkms(self, *arguments):
-        done = subprocess.run([DEB / "rxe-dkms", *arguments], cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              env={**os.environ, "RXE_DKMS_ROOT": str(self.root)})
+    def rxe_dkms(self, *arguments, log=None):
+        done = subprocess.run([DEB / "rxe-dkms", *arguments], cwd=self.folder, stdout=log or subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, env={**os.environ, "RXE_DKMS_ROOT": str(self.root)})
         return done.returncode, done.stdout
 
     def says(self, reason, remedy):
@@ -333,11 +333,10 @@ class Dkms(unittest.TestCase):
     def test_neither_headers_nor_source(self):
         """The remedy has both packages, the source with the version of the kernel."""
         shutil.rmtree(self.root / f"lib/modules/{self.KERNEL}/build")
-        image = {f"linux-image-{self.KERNEL}": self.PACKAGE}
-        needed = f"apt install linux-headers-{self.KERNEL} linux-source-7.2={self.PACKAGE}"
-        for packages, remedy in (({}, f"apt install linux-headers-{self.KERNEL} linux-source-7.2"), (image, needed),
-                                 (image | {"linux-source-7.2": "7.2.11-1"}, needed),
-                                 (image | {"linux-source-7.2": self.PACKAGE}, f"apt install linux-headers-{self.KERNEL}")):
+        image, needed = {f"linux-image-{self.KERNEL}": self.PACKAGE}, f"apt install linux-headers-{self.KERNEL}"
+        for packages, remedy in (({}, f"{needed} linux-source-7.2"), (image, f"{needed} linux-source-7.2={self.PACKAGE}"),
+                                 (image | {"linux-source-7.2": "7.2.11-1"}, f"{needed} linux-source-7.2={self.PACKAGE}"),
+                                 (image | {"linux-source-7.2": self.PACKAGE}, needed)):
             with self.subTest(packages):
                 self.versions(packages)
                 self.says(f"linux-headers-{self.KERNEL} is not installed", remedy)
@@ -445,6 +444,11 @@ echo "DKMS (dkms-3.2.2) make.log for rxe_rs/1.0 for kernel $7 (x86_64)" >{self.r
         self.assertEqual(self.rxe_dkms("build", self.KERNEL),
                          (77, f"rxe_rs: the build failed: no space left in {self.root}/var/lib/dkms\n"))
         self.assertEqual(list(self.folder.iterdir()), [])
+        # Nor has the log any space: that the build cannot say so is no reason to stop the installation of a kernel.
+        with open("/dev/full", "w") as log:
+            self.assertEqual(self.rxe_dkms("build", self.KERNEL, log=log), (77, None))
+            (self.root / "usr/src/linux-source-7.2.tar.xz").unlink()
+            self.assertEqual(self.rxe_dkms("build", self.KERNEL, log=log), (77, None))
 
     def nothing_to_tell(self):
         for arguments in (("why", self.KERNEL), ("status",), ("all",)):
