@@ -245,6 +245,23 @@ class Packages(StandIns):
             script("postrm", "remove", False)
             self.assertEqual(list(modules.iterdir()), [])
 
+    def test_says_that_another_kernel_runs(self):
+        """One line, and only on a system that runs: in the tree of an image the running kernel is not that of the system."""
+        with tempfile.TemporaryDirectory() as folder:
+            root, other = Path(folder), "7.3.9-other-amd64"
+            run("dpkg-deb", "--control", self.files[self.modules], root / "scripts")
+            text = (root / "scripts/postinst").read_text().replace("/lib/modules", f"{root}/lib/modules")
+            (root / f"lib/modules/{self.RELEASE}").mkdir(parents=True)
+            for running, systemd, chroot, lines in ((self.RELEASE, True, False, 0), (other, True, False, 1), (other, True, True, 0), (other, False, False, 0)):
+                with self.subTest(running=running, systemd=systemd, chroot=chroot):
+                    for name, script in (("uname", f"echo {running}"), ("ischroot", f"exit {int(not chroot)}"), ("depmod", 'mkdir "$2"')):
+                        (root / name).write_text(f"#!/bin/sh\n{script}\n")
+                        (root / name).chmod(0o755)
+                    here = text.replace("/run/systemd/system", f"{root}/{'scripts' if systemd else 'none'}")
+                    said = run("sh", "-c", here, "postinst", "configure", env={**os.environ, "PATH": f"{root}:{os.environ['PATH']}"})
+                    self.assertEqual(len(said.splitlines()), lines, said)
+                    self.assertEqual(f"Linux {other} runs; boot the former, or install rxe-rs-modules-{other}\n" in said, bool(lines), said)
+
     def test_library(self):
         with tempfile.TemporaryDirectory() as folder:
             run("dpkg-deb", "--extract", self.files["librxe-rs-dev"], folder)
