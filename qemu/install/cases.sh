@@ -455,6 +455,14 @@ purge_known() {
 	[ -z "$known" ] || apt purge $known
 }
 
+# modules_of_the_kernel_load: the lists of depmod have a module, with its dependencies, that every flavour of the kernel has.
+modules_of_the_kernel_load() {
+	grep -F "/rdma_ucm.ko" "/usr/lib/modules/$release/modules.dep" || fail "the lists of depmod are damaged"
+	modprobe -r rdma_ucm
+	modprobe rdma_ucm
+	modprobe -r rdma_ucm
+}
+
 # The disk is full at several points of the installation; the last one remains until after the next boot.
 case_full_disk() {
 	local space
@@ -469,9 +477,7 @@ case_full_disk() {
 		# shellcheck disable=SC2046
 		refused apt install $(ours packages)
 		has "$said" "No space left on device"
-		grep -qF "/rdma_rxe.ko" "/usr/lib/modules/$release/modules.dep" || fail "the lists of depmod are damaged"
-		modprobe rdma_rxe
-		modprobe -r rdma_rxe
+		modules_of_the_kernel_load
 		echo "with $space MiB: $(state_of "rxe-rs-modules-$release"), $(state_of rxe-rs-tools)"
 	done
 }
@@ -481,8 +487,7 @@ case_boots_after_the_full_disk() {
 	df -h /
 	[ -e /filler ] || fail "the disk is no longer full"
 	systemctl list-units --failed --no-legend --plain
-	modprobe rdma_rxe
-	modprobe -r rdma_rxe
+	modules_of_the_kernel_load
 }
 
 case_installs_after_the_full_disk() {
