@@ -101,9 +101,10 @@ test-kernels: setup
 test-transitions: setup
 	@qemu/test.sh transitions
 
-# Installs the Debian packages in a machine with a stock Debian 13 on a disk, and upgrades and removes them.
+# Installs the Debian packages in a machine with a stock Debian 13 on a disk, and upgrades and removes them; with ARM64=1 lets DKMS build the
+# module on arm64 as well.
 test-install: setup
-	@qemu/test.sh install
+	@ARM64="$(ARM64)" qemu/test.sh install
 
 # Runs the commands of the pages of docs/ between two machines.
 test-docs: setup

@@ -13,7 +13,7 @@
 # debug         the machine tests on the debug kernels
 # kernels       some of the machine tests on each other kernel that Debian has, and between an amd64 and an arm64 machine
 # transitions   all transitions of queue pairs
-# install       the Debian packages in a machine with an installed Debian 13 (install/run)
+# install       the Debian packages in machines with an installed Debian 13 (install/run), and by DKMS in a tree of it (install/dkms)
 # docs          the commands of the pages of docs/, between two machines
 # fuzz          the fuzzers: FUZZ_SECONDS (default 300) for each of them; FUZZ_SEED is the seed; with FUZZ_KERNEL=uml on the User Mode Linux
 #               kernel without KASAN
@@ -277,13 +277,18 @@ arm64_both_ways() {
 		'interop.*' 'wire.*'
 }
 
-# `make test-kernels`: for each other kernel what is to work on all of them, and on those of arm64 what depends on the architecture's memory,
-# its instructions for CRCs and ATOMICs, and the programs.
+# `make test-kernels`: for each other kernel what is to work on all of them; on those of arm64 also what depends on the architecture's memory,
+# its instructions for CRCs and ATOMICs, and the programs; on the kernel for virtual machines the programs and the packages, which the tests
+# build for that kernel. (dpkg of a machine with arm64 knows no package, so that it would skip these.)
 each_kernel() (
 	set -f
 	for series in 7.3 7.2; do
 		for flavour in '' rt cloud arm64 cloud-arm64 arm64-16k; do
-			case $flavour in *arm64*) more='memory_kinds.* odp.* rkeys.* keys.* segments.* icrc.* kverbs.reg_atomics* tools.*' ;; *) more= ;; esac
+			case $flavour in
+			*arm64*) more='memory_kinds.* odp.* rkeys.* keys.* segments.* icrc.* kverbs.reg_atomics* tools.*' ;;
+			cloud) more='install.* tools.*' ;;
+			*) more= ;;
+			esac
 			on_kernel "$series${flavour:+-$flavour}" 'verbs.*' 'cm.*' 'perf.*' 'link.*' $more
 		done
 	done
@@ -319,8 +324,13 @@ other_suites() (
 	done
 )
 
-# The packages, on a machine with a disk; and what DKMS builds, which is loaded on the kernels that are prepared here.
-installed_on_disk() { step vm-install "$here/install/run" --kernel "$main" ${foreign:+--foreign "$foreign"}; }
+# The packages, on a machine with a disk, and on one with the kernel for virtual machines: one after the other, because both use the tree with
+# lintian. And what DKMS builds, which is loaded on the kernels that are prepared here.
+installed_on_disk() {
+	step vm-install "$here/install/run" --kernel "$main" ${foreign:+--foreign "$foreign"}
+	[ -z "$cloud" ] || step vm-install-cloud "$here/install/run" --kernel "$main-cloud" --packages "$cloud" --out "$clone/out/install-cloud" \
+		--boots first second third
+}
 installed_by_dkms() {
 	step dkms "$here/install/dkms"
 	step vm-dkms-upgrade "$here/install/run" --kernel "$main" --upgrade "$clone/out/dkms" --out "$clone/out/install-dkms"
@@ -334,6 +344,14 @@ installed_by_dkms() {
 			say "DKMS built for another release of $series than the one that is prepared: make distclean"
 		fi
 	done
+}
+
+# With ARM64=1 also what DKMS builds on arm64, whose programs this machine must be able to run.
+installed_by_dkms_on_arm64() {
+	[ -n "${ARM64:-}" ] || return 0
+	step dkms-arm64 "$here/install/dkms" arm64 "${foreign:-$clone/out/deb}"
+	step vm-dkms-arm64 "$here/install/run" --kernel 7.2-arm64 --upgrade "$clone/out/dkms-arm64" --out "$clone/out/install-dkms-arm64"
+	rm -rf "$clone/out/dkms-arm64/before"
 }
 
 # ci_machine NAME CLASS [OPTION]: tests of rxe-ci, a class of ci_test.py, with the machine that ci-machine.py makes with that option. The
@@ -426,17 +444,19 @@ docs)
 install)
 	step tools "$here/build-tools.sh"
 	step packages env KERNEL="$main" "$here/build-deb.sh"
-	# Those for arm64, which lintian checks as well.
+	# Those for arm64, which lintian checks as well, and for the kernel for virtual machines.
 	case $main in
-	*-*) foreign='' ;;
+	*-*) foreign='' cloud='' ;;
 	*)
-		foreign=$clone/out/deb-arm64
+		foreign=$clone/out/deb-arm64 cloud=$clone/out/deb-cloud
+		step "module-$main-cloud" "$here/build-module.sh" -k "$main-cloud"
+		step packages-cloud env KERNEL="$main-cloud" "$here/build-deb.sh" -o "$cloud"
 		step "module-$main-arm64" "$here/build-module.sh" -k "$main-arm64"
 		step tools-arm64 "$here/build-tools.sh" -a arm64
 		step packages-arm64 env KERNEL="$main-arm64" "$here/build-deb.sh" -o "$foreign"
 		;;
 	esac
-	together installed_by_dkms installed_on_disk
+	together installed_by_dkms installed_on_disk installed_by_dkms_on_arm64
 	;;
 security)
 	step tools "$here/build-tools.sh"
