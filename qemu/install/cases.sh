@@ -26,8 +26,8 @@ unit=rxe@$NIC.service
 # place of rdma_rxe, and the removal. fifth: after an installation that failed because the disk was full. secure: with Secure Boot. managers:
 # with NetworkManager, which configures all devices; the next three: with the device of the link configured as docs/install.md says. before
 # and after: with the module of DKMS, before and after an upgrade of the kernel. without: after one for which DKMS could build no module.
-first="starts_as_installed refuses_another_release refuses_another_flavour recovers_from_half_an_installation recovers_from_a_killed_dpkg
-	says_that_there_is_no_module installs link_of_the_unit"
+first="starts_as_installed refuses_another_release refuses_another_flavour says_that_another_kernel_runs
+	recovers_from_half_an_installation recovers_from_a_killed_dpkg says_that_there_is_no_module installs link_of_the_unit"
 second="boots_with_failing_links link_after_the_boot settings_after_the_boot rping_to_own_address ecn_is_off failing_link_says_why
 	failed_upgrades"
 third="link_after_the_failed_upgrades recovers_from_the_failed_upgrades upgrade_keeps_links upgrade_takes_effect"
@@ -120,6 +120,24 @@ case_refuses_another_release() {
 case_refuses_another_flavour() {
 	refused apt install "$here/other/rxe-rs-modules-$OTHER_FLAVOUR"_*.deb "$here"/packages/rxe-rs-tools_*.deb
 	has "$said" "linux-image-$OTHER_FLAVOUR"
+	none_installed
+	same_files
+}
+
+# With a mirror apt installs the other kernel, and does not refuse the package: an empty package is in place of that kernel here, as the machine
+# has no mirror. The package of a kernel removes the folder of its modules.
+case_says_that_another_kernel_runs() {
+	local kernel=linux-image-$OTHER_FLAVOUR
+	mkdir -p "$here/kernel/DEBIAN"
+	printf 'Package: %s\nVersion: 1\nArchitecture: all\nMaintainer: none <none@example.org>\nDescription: stand-in\n' "$kernel" >"$here/kernel/DEBIAN/control"
+	dpkg-deb --build "$here/kernel" "$here/kernel.deb"
+	apt install "$here/kernel.deb" "$here/other/rxe-rs-modules-$OTHER_FLAVOUR"_*.deb >"$here/said" 2>&1 || fail "apt failed: $(cat "$here/said")"
+	# apt runs dpkg in a terminal.
+	is "$(tr -d '\r' <"$here/said" | grep "^rxe-rs-modules-")" "rxe-rs-modules-$OTHER_FLAVOUR: this module is for Linux $OTHER_FLAVOUR, and Linux $release runs; \
+boot the former, or install rxe-rs-modules-$release" "what the package says"
+	refused modinfo -n rxe_rs
+	apt purge "$kernel" "rxe-rs-modules-$OTHER_FLAVOUR"
+	rm -r "/usr/lib/modules/$OTHER_FLAVOUR"
 	none_installed
 	same_files
 }
