@@ -88,6 +88,44 @@ class Points(unittest.TestCase):
             self.assertIn(points.kind_of(name), points.KINDS)
             self.assertRegex(name, r"^[\w-]+\.[\w.-]+$")
 
+    def test_each_goal_has_all_its_lines(self):
+        """The points of a goal are those of all sizes and modes that it is about, and no others."""
+        def names(text):
+            """All combinations: words in braces are alternatives."""
+            found = re.search(r"\{([^{}]*)\}", text)
+            if not found:
+                return {text}
+            return set().union(*(names(text[:found.start()] + word + text[found.end():]) for word in found[1].split("|")))
+        large, small = "{send|write|read}_bw.{64K|1M}.poll", "_rate.{8|4K}"
+        wanted = {
+            "64 KiB, 1 MiB polled; posted lists; bidirectional": names(large + "{|-l16|-b}"),
+            # perftest has no WRITE with completion events.
+            "the same, event driven": names("{send|read}_bw.{64K|1M}.event{|-l16|-b}"),
+            "kernel consumers, 8 B and 4 KiB": names("kernel-{send|write|read}" + small + ".d{1|32|128}"),
+            "kernel consumers, 64 KiB and 1 MiB": names("kernel-{send|write|read}_bw.{64K.d32|1M.d8}"),
+            "user messages 8 B and 4 KiB, 1 and 16 QPs, lists":
+                names("{send|write|read}" + small + ".poll{|-q16|-l16}") | names("{send|read}" + small + ".event{|-q16|-l16}"),
+            "latency 64 KiB": names("{send|write|read}_lat.64K.poll") | names("{send|read}_lat.64K.event"),
+            "kernel ping-pong 8 B and 4 KiB": names("kernel-pingpong_lat.{8|4K}.d1"),
+            "latency 2 B and 4 KiB of processes": names("{send|write|read}_lat.{2|4K}.poll") | names("{send|read}_lat.{2|4K}.event"),
+            "without USO, 64 KiB and 1 MiB": names(large + "-nouso"),
+            "objects: creation, re-registration and destruction":
+                names("{kernel-{pd|cq|qp|mr|ah}_{create|destroy}.d16|{pd|mw|ah}_{create|destroy}.user|cq_{create|destroy}.128}")
+                | names("{qp_{create|destroy}.16|mr_{create|destroy}.{4K|1M|1G}|mr_rereg.4K}"),
+            "memory of QPs and CQs, connected and idle": names("qp_memory.{16|128}") | {"cq_memory.128"},
+            "memory of QPs with full queues": names("qp_memory.{16|128}.full"),
+            "memory of MRs of 4 KiB and 1 GiB": names("mr_memory.{4K|1G}"),
+            "10,000 QPs, share of the rate of 100": names("kernel-qps_rate.{64|4K}.10000"),
+            "p99 of an idle QP beside load": names("kernel-beside_p99.{stream|1000qps}"),
+        }
+        for share in ("0.1", "1", "3"):
+            wanted[f"loss {share} %, share of loss-free bandwidth"] = names(f"{{send|write|read}}_bw.64K.poll-loss{share}")
+        wanted["reordering 1 %, share of bandwidth without"] = names("{send|write|read}_bw.64K.poll-reorder1")
+        all_points = {point for run in points.all_runs() for point in run.points}
+        for goal in goals.GOALS:
+            if goal.title in wanted:
+                self.assertEqual({point for point in all_points if re.fullmatch(goal.pattern, point)}, wanted.pop(goal.title), goal.title)
+        self.assertEqual(wanted, {})
     def test_perftest(self):
         large = points.Perftest("send", "64K", "poll")
         self.assertEqual(large.values("rxe_rs", BANDWIDTH), {"send_bw.64K.poll": 2295.41})
@@ -298,6 +336,21 @@ class Stored(unittest.TestCase):
             lines = path.read_text().split("\n")
             start, end = tables.place(lines, head)
             self.assertEqual(lines[start:end], table(self.DATA), f"{path.name}: run qemu/bench/tables.py")
+
+    def test_shares_of_the_limit(self):
+        """Half a doorbell and half of the payload's time if messages pass both ways; a sixteenth of a doorbell in lists of 16."""
+        def results(**by_point):
+            return {"results": {point.replace("__", "."): {driver: {"median": value} for driver, value in drivers.items()}
+                                for point, drivers in by_point.items()}}
+        data = results(doorbell_lat__empty={"rxe_rs": 8.0}, send_bw__64K__poll={"limit": 62500 / 10}, send_bw__1M__poll={"limit": 5000})
+        for point, least in (("read_rate.8.event", 8), ("send_rate.4K.poll-q16", 8), ("send_lat.2.poll", 8), ("send_rate.8.poll-l16", 0.5),
+                             ("write_bw.64K.poll", 18), ("read_bw.64K.event-b", 9), ("send_lat.64K.event", 18), ("read_bw.1M.poll", 208)):
+            self.assertAlmostEqual(tables.limit(data, point), least, 3, point)
+        names = ("rdma_rxe", "rxe_rs", "rxe_rs+icrc")
+        data["results"] |= results(write_bw__64K__poll=dict(zip(names, (1250, 3125, 2500))), read_bw__64K__poll=dict(zip(names, (1250, 5000, 1250))),
+                                   send_lat__2__event=dict(zip(names, (20, 16, 32))))["results"]
+        self.assertEqual(tables.shares(data)[2:], ["| WRITE, 64 KiB, polled | 50.0 | 12.5 | 18.0 | 20.0 | 0.90 | 0.72 |",
+                                                   "| latency of SEND, 2 B, events | 20.0 | 14.0 | 8.0 | 16.0 | 0.50 | 0.25 |"])
 
     def test_run_was_a_whole_one(self):
         self.assertEqual(set(self.DATA["results"]), {point for run in points.all_runs() for point in run.points})

@@ -9,6 +9,7 @@ tables.py BENCH.JSON    stores the results of a run, with all drivers and rxe_rs
 import argparse
 import copy
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -46,6 +47,7 @@ LINES = (
     ("connections by rdma_cm per second", ["cm_connects.1000"], 1),
 )
 HEAD = "| | rdma_rxe | rxe_rs | as between hosts | ratios |"
+SHARES_HEAD = "| processes, µs per message | `rdma_rxe` | goal | limit | rxe_rs | share of the limit | with an ICRC |"
 GOALS_HEAD = "| goal, as a ratio to `rdma_rxe` if nothing else is said | wanted | worst, met | the same with an ICRC |"
 
 
@@ -91,8 +93,62 @@ def state(data):
     return rows
 
 
+BYTES = {"2": 2, "8": 8, "4K": 4096, "64K": 65536, "1M": 1 << 20}
+SIZES = {"2": "2 B", "8": "8 B", "4K": "4 KiB", "64K": "64 KiB", "1M": "1 MiB"}
+MODES = {"poll": "polled", "event": "events", "b": "both directions at once", f"q{goals.QPS}": f"{goals.QPS} queue pairs",
+         f"l{goals.LIST}": f"lists of {goals.LIST}", "nouso": "without USO"}
+
+
+def parts(point):
+    """The operation, the kind of measurement, the size and the mode of a point."""
+    operation, rest = point.split("_", 1)
+    kind, size, mode = rest.split(".", 2)
+    return operation, kind, size, mode
+
+
+def time(point, median):
+    """µs per message."""
+    _, kind, size, _ = parts(point)
+    return {"lat": lambda: median, "rate": lambda: 1e6 / median, "bw": lambda: BYTES[size] / median / 1.048576}[kind]()
+
+
+def limit(data, point):
+    """What one message of a process takes at least, in µs: its share of a system call that does nothing, and, of 64 KiB and more, what the
+    limit takes for the payload. Both processors send if messages pass in both directions."""
+    _, _, size, mode = parts(point)
+    modes = mode.split("-")
+    least = data["results"]["doorbell_lat.empty"][PLAIN]["median"] / (goals.LIST if f"l{goals.LIST}" in modes else 1)
+    if BYTES[size] >= BYTES["64K"]:
+        plain = f"send_bw.{size}.poll"
+        least += time(plain, data["results"][plain]["limit"]["median"])
+    return least / (2 if "b" in modes else 1)
+
+
+def shares(data):
+    """The lines of the table of goals that processes miss in rxe_rs/PERFORMANCE.md, in the order of the goals."""
+    missed = {}
+    for goal, values, _ in goals.judge(data):
+        if goal.base != BASE or goal.wanted is None:
+            continue
+        for point, value in values.items():
+            if not goals.met(goal, value) and re.fullmatch(r"(send|write|read)_(bw|rate|lat)\.\w+\.(poll|event)(-\w+)?", point):
+                missed.setdefault((goal, *parts(point)[1:]), []).append(point)
+    rows = [SHARES_HEAD, "|---" * 7 + "|"]
+    for (goal, kind, size, mode), points in missed.items():
+        names = ", ".join(parts(point)[0].upper() for point in points)
+        least = limit(data, points[0])
+        base, plain, icrc = ([time(point, data["results"][point][driver]["median"]) for point in points] for driver in (BASE, PLAIN, ICRC))
+        factor = goal.wanted if goal.bound == "<=" else 1 / goal.wanted
+        title = f"{'latency of ' if kind == 'lat' else ''}{names}, {SIZES[size]}, {', '.join(MODES[word] for word in mode.split('-'))}"
+        cells = [", ".join(f"{value:.1f}" for value in values) for values in (base, [factor * value for value in base], [least], plain)]
+        cells += [", ".join(f"{least / value:.2f}" for value in values) for values in (plain, icrc)]
+        rows.append(f"| {title} | {' | '.join(cells)} |")
+    return rows
+
+
 # The documents, the first line of the table in each, and what makes it.
-TABLES = ((CLONE / "README.md", HEAD, overview), (CLONE / "rxe_rs/PERFORMANCE.md", GOALS_HEAD, state))
+PERFORMANCE = CLONE / "rxe_rs/PERFORMANCE.md"
+TABLES = ((CLONE / "README.md", HEAD, overview), (PERFORMANCE, GOALS_HEAD, state), (PERFORMANCE, SHARES_HEAD, shares))
 
 
 def place(lines, head):
