@@ -360,7 +360,7 @@ captured() {
 		! written_all $line || break
 		[ "$n" != 100 ] || echo "tcpdump has not written all packets: $line"
 	done
-	on "${1:-a}" pkill -INT -x tcpdump
+	on "${1:-a}" pkill -INT -x tcpdump || true
 	wait "$CAPTURE" 2>/dev/null || true
 	for n in a b; do on $n ethtool -K "$(netdev $n)" tx on tx-udp-segmentation on gro on >/dev/null 2>/dev/null || true; done
 }
