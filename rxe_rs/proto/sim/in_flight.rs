@@ -30,6 +30,14 @@ impl Pair {
         }
     }
 
+    /// Lets all packets in flight arrive, before either side transmits.
+    pub fn deliver_all(&mut self) {
+        while let Some(((at, _), packet)) = self.wire.pop_first() {
+            self.now = self.now.max(at);
+            self.deliver(packet);
+        }
+    }
+
     /// Drops all packets in flight.
     pub fn drop_in_flight(&mut self) {
         self.wire.clear();

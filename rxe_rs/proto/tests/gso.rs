@@ -6,6 +6,7 @@
 use rxe_proto::engine::backend::Count;
 use rxe_proto::engine::wc::WcStatus;
 use rxe_proto::engine::wr::SendOp;
+use rxe_proto::engine::Progress;
 use rxe_proto::ids::Mtu;
 use rxe_proto::sim::{seeds, wr, Link, Pair, RecvBuf};
 
@@ -60,6 +61,34 @@ fn move_messages(pair: &mut Pair, op: SendOp, length: u32, count: usize, depth: 
         pair.hosts[0].counts,
         pair.hosts[1].counts
     );
+}
+
+/// The requests of several messages leave in one GSO buffer. The responder, to which the packets of
+/// a buffer are passed before it transmits, acknowledges all of them at once.
+#[test]
+fn messages_share_a_buffer_and_an_acknowledgement() {
+    const COUNT: usize = 8;
+    for op in [SendOp::Send, SendOp::Write] {
+        let mut pair = Pair::new(1, LINK, Mtu::Mtu1024, MEMORY);
+        for n in 0..COUNT {
+            let buf = RecvBuf {
+                wr_id: 0,
+                at: 0x8000,
+                len: 64,
+            };
+            pair.hosts[1].receives.push_back(buf);
+            pair.post(0, wr(op, n as u64, 64), 0);
+        }
+        assert_eq!(pair.transmit_packets(0, usize::MAX), Progress::Idle);
+        assert_eq!(pair.packets_in_flight().count(), COUNT, "{op:?}");
+        // All but the first one continue a buffer.
+        assert_eq!(pair.later_segments, COUNT as u64 - 1, "{op:?}");
+        pair.deliver_all();
+        pair.transmit(1);
+        assert_eq!(pair.packets_in_flight().count(), 1, "{op:?}");
+        pair.deliver_all();
+        assert_eq!(pair.hosts[0].sent.len(), COUNT, "{op:?}");
+    }
 }
 
 /// Each operation falls back within a few round trips, and the data is correct. With batches of two
