@@ -418,11 +418,12 @@ def run(names, make_of, count, room=LIMIT, seconds=200, each=0):
 
 def use_up(names, make_of, room=LIMIT):
     """Creates objects up to the cgroup's limit: further ones fail, or the process is killed, and no other process is affected."""
-    number, error, _, kills, reached, kernel = run(names, make_of, 1 << 30, room)
+    number, error, _, kills, reached, kernel = result = run(names, make_of, 1 << 30, room)
     assert kills or error in (errno.ENOMEM, errno.EAGAIN), f"refused with {error} after {number}"
     assert reached, "the limit of the cgroup was not reached"
     # Objects without rings have only memory of the kernel; the process itself needs the rest.
     assert room == LIMIT or kernel > room // 4, f"only {kernel} bytes were charged for objects"
+    return result
 
 
 def charged(names, make_of, least, all_fit=True, count=FEW):
@@ -450,6 +451,12 @@ def test_use_up_queue_pair(names):
 
 def test_use_up_largest_queue_pair(names):
     use_up(names, lambda end: queue_pair(end, 16000, 32))
+
+
+def test_use_up_ring_pages(names):
+    """A page fault cannot fail, so the kernel ends the process."""
+    number, error, _, kills, *_ = use_up(names, ring_pages, ROOM)
+    assert kills and not error, (number, error, kills)
 
 
 def test_use_up_shared_queue(names):
