@@ -122,6 +122,8 @@ GRACE_PERIODS = {
     "rxe_rs/kapi/sync/global.rs": ("drop",),
     "rxe_rs/kapi/sync/rcu_table.rs": ("remove_if_sync",),
     "rxe_rs/kapi/udp_rx.c": ("rxe_rs_endpoint_stop", "rxe_rs_net_exit"),
+    # The exit of the module.
+    "rxe_rs/kapi/ring_mmap.c": ("rxe_rs_ring_detach_all",),
     # Once for each 1024 chunks that page faults have added.
     "rxe_rs/kapi/mem/odp.rs": ("free_empty_chunks",),
     # Devices that are unregistered.
