@@ -20,7 +20,7 @@ from lib.ties import handle_of
 
 DEFAULTS = dict(driver="rxe_rs", reason="tests rxe_rs only")
 PAGE = mmap.PAGESIZE
-MAYMOVE = 1
+MAYMOVE, FIXED = 1, 2
 
 
 def present(address, size):
@@ -78,16 +78,10 @@ def rearranged(areas):
     half = size // PAGE // 2 * PAGE
     assert not libc.munmap(first + half, PAGE)
     # A place to which it is moved for certain, and not extended in place.
-    place = mmap.mmap(-1, second_size)
-    target = ctypes.addressof(ctypes.c_char.from_buffer(place))
-    moved = libc.mremap(second, second_size, second_size, MAYMOVE | 2, target)
+    target = libc.mmap(None, second_size, mmap.PROT_READ, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
+    moved = libc.mremap(second, second_size, second_size, MAYMOVE | FIXED, target)
     assert moved == target, os.strerror(ctypes.get_errno())
-    # Nobody unmaps the place under the ring.
-    rearranged.places.append(place)
     return [(first, half), (first + half + PAGE, size - half - PAGE), (moved, second_size), *others]
-
-
-rearranged.places = []
 
 
 def in_child(work):
@@ -121,9 +115,8 @@ def test_outlive_the_queue(names):
     objects = queues(ctx, 300, 2)
     areas = rearranged([(ring.address, ring.size) for ring in rings.mapped() if ring.size > 4 * PAGE])
     assert len(areas) == 5, areas
-    ends = [in_child(lambda: overwrite(areas, 0x11))]
-    # librxe unmaps queues when they are destroyed, at the addresses that it knows; the child has them still.
-    ends.append(in_child(lambda: overwrite(areas, 0x22)))
+    # librxe unmaps queues when they are destroyed, at the addresses that it knows; the children have them still.
+    ends = [in_child(lambda: overwrite(areas, 0x11)), in_child(lambda: overwrite(areas, 0x22))]
     for qp in objects[2:]:
         qp.close()
     for finish in ends:

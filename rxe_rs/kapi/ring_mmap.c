@@ -40,9 +40,14 @@ static DECLARE_WAIT_QUEUE_HEAD(mapping_gone);
 /* Operations of a mapping whose driver sets none; mm does not export them. */
 static const struct vm_operations_struct *no_ops;
 
-static void enlist(struct mapping *mapping, struct vm_area_struct *vma)
+/* Fills in a mapping, which takes a reference to the ring. */
+static void enlist(struct mapping *mapping, struct vm_area_struct *vma, struct rxe_rs_ring *ring,
+		   pgoff_t first)
 {
+	rxe_rs_ring_get(ring);
 	mapping->vma = vma;
+	mapping->ring = ring;
+	mapping->first = first;
 	vma->vm_private_data = mapping;
 	spin_lock(&mappings_lock);
 	list_add(&mapping->list, &mappings);
@@ -56,10 +61,7 @@ static void open_mapping(struct vm_area_struct *vma)
 	/* The function cannot fail. Until it returns nobody else has access to the mapping. */
 	struct mapping *mapping = kmalloc(sizeof(*mapping), GFP_KERNEL_ACCOUNT | __GFP_NOFAIL);
 
-	rxe_rs_ring_get(from->ring);
-	mapping->ring = from->ring;
-	mapping->first = from->first;
-	enlist(mapping, vma);
+	enlist(mapping, vma, from->ring, from->first);
 }
 
 static void close_mapping(struct vm_area_struct *vma)
@@ -111,10 +113,7 @@ static int map_lazily(struct vm_area_struct *vma, struct rxe_rs_ring *ring)
 		return err;
 	}
 	WRITE_ONCE(no_ops, vma->vm_ops);
-	rxe_rs_ring_get(ring);
-	mapping->ring = ring;
-	mapping->first = vma->vm_pgoff;
-	enlist(mapping, vma);
+	enlist(mapping, vma, ring, vma->vm_pgoff);
 	vma->vm_ops = &lazy_ops;
 	return 0;
 }
