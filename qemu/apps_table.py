@@ -19,6 +19,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 CLONE = HERE.parent
 sys.path.insert(0, str(HERE))
+import stored_table  # noqa: E402
 from vm import discovery  # noqa: E402
 
 RESULTS = CLONE / "out/apps/results.json"
@@ -139,19 +140,10 @@ def table(data):
     return rows
 
 
-def place(lines):
-    """Where the table is in the document: its first line, and the first one behind it."""
-    start = lines.index(HEAD)
-    return start, next(n for n in range(start, len(lines)) if not lines[n].startswith("|"))
-
-
 def store():
     data = merged(read(STORED), read(RESULTS))
-    lines = DOCUMENT.read_text().split("\n")
-    start, end = place(lines)
-    lines[start:end] = table(data)
+    stored_table.write(DOCUMENT, HEAD, table(data))
     STORED.write_text(text_of(data))
-    DOCUMENT.write_text("\n".join(lines))
 
 
 def main(command="", *arguments):

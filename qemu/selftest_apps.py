@@ -14,6 +14,7 @@ from unittest import mock
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 import apps_table  # noqa: E402
+import stored_table  # noqa: E402
 from vm import discovery  # noqa: E402
 
 CEPH = apps_table.cases("ceph")
@@ -137,7 +138,7 @@ class Stored(unittest.TestCase):
 
     def test_table_is_that_of_the_stored_results(self):
         lines = apps_table.DOCUMENT.read_text().split("\n")
-        start, end = apps_table.place(lines)
+        start, end = stored_table.place(lines, apps_table.HEAD)
         self.assertEqual(lines[start:end], apps_table.table(self.DATA), "run qemu/apps_table.py store")
 
     def test_results(self):

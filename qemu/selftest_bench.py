@@ -18,6 +18,7 @@ import goals  # noqa: E402
 import plots  # noqa: E402
 import points  # noqa: E402
 import report  # noqa: E402
+import stored_table  # noqa: E402
 import tables  # noqa: E402
 
 BANDWIDTH = """\
@@ -334,7 +335,7 @@ class Stored(unittest.TestCase):
     def test_tables_are_of_the_stored_run(self):
         for path, head, table in tables.TABLES:
             lines = path.read_text().split("\n")
-            start, end = tables.place(lines, head)
+            start, end = stored_table.place(lines, head)
             self.assertEqual(lines[start:end], table(self.DATA), f"{path.name}: run qemu/bench/tables.py")
 
     def test_shares_of_the_limit(self):

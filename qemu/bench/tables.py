@@ -15,9 +15,11 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 CLONE = HERE.parent.parent
-sys.path.insert(0, str(HERE))
+sys.path[:0] = [str(HERE), str(HERE.parent)]
 import goals  # noqa: E402
+import points  # noqa: E402
 import report  # noqa: E402
+import stored_table  # noqa: E402
 
 STORED = CLONE / "docs/bench.json"
 BASE, PLAIN, ICRC = "rdma_rxe", goals.SUBJECT, f"{goals.SUBJECT}+icrc"
@@ -64,9 +66,9 @@ def overview(data):
     def median(point, driver):
         return data["results"][point][driver]["median"]
     rows = [HEAD, "|---" * 5 + "|"]
-    for title, points, unit in LINES:
-        cells = [" / ".join(amount(median(point, driver) / unit) for point in points) for driver in (BASE, PLAIN, ICRC)]
-        ratios = [" / ".join(ratio(median(point, driver) / median(point, BASE)) for point in points) for driver in (PLAIN, ICRC)]
+    for title, names, unit in LINES:
+        cells = [" / ".join(amount(median(point, driver) / unit) for point in names) for driver in (BASE, PLAIN, ICRC)]
+        ratios = [" / ".join(ratio(median(point, driver) / median(point, BASE)) for point in names) for driver in (PLAIN, ICRC)]
         rows.append(f"| {title} | {' | '.join(cells)} | {'; '.join(ratios)} |")
     return rows
 
@@ -93,8 +95,6 @@ def state(data):
     return rows
 
 
-BYTES = {"2": 2, "8": 8, "4K": 4096, "64K": 65536, "1M": 1 << 20}
-SIZES = {"2": "2 B", "8": "8 B", "4K": "4 KiB", "64K": "64 KiB", "1M": "1 MiB"}
 MODES = {"poll": "polled", "event": "events", "b": "both directions at once", f"q{goals.QPS}": f"{goals.QPS} queue pairs",
          f"l{goals.LIST}": f"lists of {goals.LIST}", "nouso": "without USO"}
 
@@ -106,10 +106,14 @@ def parts(point):
     return operation, kind, size, mode
 
 
+def readable(size):
+    return f"{size[:-1]} {size[-1]}iB" if size[-1] in "KM" else f"{size} B"
+
+
 def time(point, median):
     """µs per message."""
     _, kind, size, _ = parts(point)
-    return {"lat": lambda: median, "rate": lambda: 1e6 / median, "bw": lambda: BYTES[size] / median / 1.048576}[kind]()
+    return {"lat": lambda: median, "rate": lambda: 1e6 / median, "bw": lambda: points.SIZES[size] / median / 1.048576}[kind]()
 
 
 def limit(data, point):
@@ -118,7 +122,7 @@ def limit(data, point):
     _, _, size, mode = parts(point)
     modes = mode.split("-")
     least = data["results"]["doorbell_lat.empty"][PLAIN]["median"] / (goals.LIST if f"l{goals.LIST}" in modes else 1)
-    if BYTES[size] >= BYTES["64K"]:
+    if points.SIZES[size] >= points.SIZES["64K"]:
         plain = f"send_bw.{size}.poll"
         least += time(plain, data["results"][plain]["limit"]["median"])
     return least / (2 if "b" in modes else 1)
@@ -134,12 +138,12 @@ def shares(data):
             if not goals.met(goal, value) and re.fullmatch(r"(send|write|read)_(bw|rate|lat)\.\w+\.(poll|event)(-\w+)?", point):
                 missed.setdefault((goal, *parts(point)[1:]), []).append(point)
     rows = [SHARES_HEAD, "|---" * 7 + "|"]
-    for (goal, kind, size, mode), points in missed.items():
-        names = ", ".join(parts(point)[0].upper() for point in points)
-        least = limit(data, points[0])
-        base, plain, icrc = ([time(point, data["results"][point][driver]["median"]) for point in points] for driver in (BASE, PLAIN, ICRC))
+    for (goal, kind, size, mode), group in missed.items():
+        names = ", ".join(parts(point)[0].upper() for point in group)
+        least = limit(data, group[0])
+        base, plain, icrc = ([time(point, data["results"][point][driver]["median"]) for point in group] for driver in (BASE, PLAIN, ICRC))
         factor = goal.wanted if goal.bound == "<=" else 1 / goal.wanted
-        title = f"{'latency of ' if kind == 'lat' else ''}{names}, {SIZES[size]}, {', '.join(MODES[word] for word in mode.split('-'))}"
+        title = f"{'latency of ' if kind == 'lat' else ''}{names}, {readable(size)}, {', '.join(MODES[word] for word in mode.split('-'))}"
         cells = [", ".join(f"{value:.1f}" for value in values) for values in (base, [factor * value for value in base], [least], plain)]
         cells += [", ".join(f"{least / value:.2f}" for value in values) for values in (plain, icrc)]
         rows.append(f"| {title} | {' | '.join(cells)} |")
@@ -151,20 +155,14 @@ PERFORMANCE = CLONE / "rxe_rs/PERFORMANCE.md"
 TABLES = ((CLONE / "README.md", HEAD, overview), (PERFORMANCE, GOALS_HEAD, state), (PERFORMANCE, SHARES_HEAD, shares))
 
 
-def place(lines, head):
-    """Where the table with this first line is: its first line, and the first one behind it."""
-    start = lines.index(head)
-    return start, next(n for n in range(start, len(lines)) if not lines[n].startswith("|"))
-
-
 def stored(data, folder):
     """The text that is stored of a run in a folder: a line for each point, and no path of the host."""
     def line(name, value):
         return f"{json.dumps(name)}: {json.dumps(value)}"
     notes = [note.replace(f"{folder}/", "") for note in data["notes"]]
     head = [line(name, value) for name, value in (data | {"notes": notes}).items() if name not in ("results", "distributions")]
-    points = ",\n".join(line(point, by_driver) for point, by_driver in data["results"].items())
-    return "{" + ",\n".join([*head, f'"results": {{\n{points}}}']) + "}\n"
+    results = ",\n".join(line(point, by_driver) for point, by_driver in data["results"].items())
+    return "{" + ",\n".join([*head, f'"results": {{\n{results}}}']) + "}\n"
 
 
 def main():
@@ -180,10 +178,7 @@ def main():
         parser.error(f"{name} is not of a run with all drivers and {ICRC}: it has no {missing.args[0]}")
     STORED.write_text(stored(data, Path(name).resolve().parent))
     for path, head, table in made:
-        lines = path.read_text().split("\n")
-        start, end = place(lines, head)
-        lines[start:end] = table
-        path.write_text("\n".join(lines))
+        stored_table.write(path, head, table)
 
 
 if __name__ == "__main__":
