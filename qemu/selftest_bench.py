@@ -338,6 +338,14 @@ class Stored(unittest.TestCase):
             start, end = stored_table.place(lines, head)
             self.assertEqual(lines[start:end], table(self.DATA), f"{path.name}: run qemu/bench/tables.py")
 
+    def test_plot_is_of_the_stored_run(self):
+        if reason := plots.missing():
+            self.skipTest(reason)
+        drawn, kept = (re.findall(r'<desc class="value">([^<]*)<', svg)
+                       for svg in (plots.one(self.DATA, "WRITE: MiB/s"), (HERE.parent / "docs/write-bandwidth.svg").read_text()))
+        self.assertGreater(len(kept), 30)
+        self.assertEqual(kept, drawn)
+
     def test_shares_of_the_limit(self):
         """Half a doorbell and half of the payload's time if messages pass both ways; a sixteenth of a doorbell in lists of 16."""
         def results(**by_point):
@@ -427,6 +435,12 @@ class Program(unittest.TestCase):
         text = (BENCH / "turn.sh").read_text()
         for network in {run.network for run in points.all_runs()}:
             self.assertTrue(network in ("plain", "nouso") or re.sub(r"[\d.]+$", "*)", network) in text, network)
+
+    def test_limit_is_measured_beside_the_driver(self):
+        bench = load_bench()
+        self.assertEqual(bench.turns(["rdma_rxe", "rxe_rs", "rxe_rs+icrc", "limit"]),
+                         [("rdma_rxe", ["rdma_rxe"]), ("rxe_rs", ["rxe_rs", "limit"]), ("rxe_rs+icrc", ["rxe_rs+icrc"])])
+        self.assertEqual(bench.turns(["tcp", "limit"]), [("tcp", ["tcp"]), ("limit", ["limit"])])
 
     def test_variants(self):
         """The driver in the name of a variant, and that turn.sh knows the variable that makes it measure the variant."""

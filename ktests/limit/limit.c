@@ -26,7 +26,8 @@
 #define PAYLOAD 4096u
 #define HEADER 12u
 #define EXTRA (HEADER + 4u)
-#define PORT 4791
+/* Not that of RoCE v2, because a driver whose device has the address takes these datagrams. */
+#define PORT 4790
 #define MAX_SIZE (16u << 20)
 /* Maximum number of datagrams in a GSO buffer, whose length is that of an IPv4 packet. */
 #define MAX_SEGS ((65535u - sizeof(struct iphdr) - sizeof(struct udphdr)) / (PAYLOAD + EXTRA))
