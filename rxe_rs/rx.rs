@@ -211,38 +211,41 @@ impl<'g> RxBatch<'g> {
         };
     }
 
-    /// Delivers a packet to every QP of the device that is attached to its group, one after the
+    /// Delivers a packet to every QP of its devices that is attached to its group, one after the
     /// other.
     ///
     /// The sender's own QP also receives it if the packet is looped back to this host
     /// (IBTA 10.5.2).
     fn multicast(&self, segment: &RxSegment<'_>, packet: Packet<'_>) {
-        let Some(dev) = self.demux.device_of(segment, self.guard) else {
-            return;
-        };
         // The ICRC is verified once for all members.
         let mut intact = None;
         let mut delivered = false;
         let mut refused = DropReason::NoGroup;
         let group = Gid(segment.destination());
-        dev.groups.each_member(&group, self.guard, |qp| {
-            let result = LockedQp::lock(self.guard, segment, qp).and_then(|mut locked| {
-                let verify = |packet: &Packet<'_>, segment: &RxSegment<'_>, all: &Payload<'_>| {
-                    *intact.get_or_insert_with(|| icrc_matches(packet, segment, all))
-                };
-                let result = locked.deliver(self.now, segment, packet, None, verify);
-                locked.finish(self.guard, self.now);
-                result
+        self.demux.each_of_group(segment, self.guard, |dev| {
+            let mut here = false;
+            dev.groups.each_member(&group, self.guard, |qp| {
+                let result = LockedQp::lock(self.guard, segment, qp).and_then(|mut locked| {
+                    let verify =
+                        |packet: &Packet<'_>, segment: &RxSegment<'_>, all: &Payload<'_>| {
+                            *intact.get_or_insert_with(|| icrc_matches(packet, segment, all))
+                        };
+                    let result = locked.deliver(self.now, segment, packet, None, verify);
+                    locked.finish(self.guard, self.now);
+                    result
+                });
+                match result {
+                    Ok(()) => here = true,
+                    Err(reason) => refused = reason,
+                }
             });
-            match result {
-                Ok(()) => delivered = true,
-                Err(reason) => refused = reason,
+            if here {
+                dev.counters.received(1, segment.len());
+                delivered = true;
             }
         });
-        if delivered {
-            dev.counters.received(1, segment.len());
-        } else {
-            dev.counters.drop(refused);
+        if !delivered {
+            self.demux.count_drop(segment, self.guard, refused);
         }
     }
 

@@ -392,6 +392,53 @@ def test_address_above_the_link(_names):
                 assert not is_member(address, "above") and not is_member(address), f"{address} was not left"
 
 
+@case(driver="rxe_rs", reason="rdma_rxe does not join groups", timeout=120)
+def test_links_on_two_ports(_names):
+    """A message to a group that arrives on a bridge is received by the members on the links of both ports, once by each. A packet that no
+    member accepts is counted once."""
+    def ip(*words):
+        subprocess.run(["ip", "-n", "b", *words], check=True)
+
+    need_lists()
+    if subprocess.run(["modprobe", "-qn", "bridge"], check=False).returncode and not host.is_uml():
+        skip("this kernel has no bridges")
+    with contextlib.ExitStack() as end:
+        ip("link", "add", "port", "type", "veth", "peer", "name", "other")
+        end.callback(ip, "link", "del", "port")
+        ip("link", "add", "above", "type", "bridge", "mcast_snooping", "0")
+        end.callback(ip, "link", "del", "above")
+        for port in (host.netdev("b"), "port"):
+            ip("link", "set", port, "master", "above")
+        for netdev in ("port", "other", "above"):
+            ip("link", "set", netdev, "up")
+        host.shell("on b rdma link add rxe_port type rxe_rs netdev port")
+        end.callback(host.shell, "on b rdma link del rxe_port")
+        ip("addr", "add", f"{upper_address('b', 4)}/24", "dev", "above")
+        ip("addr", "add", f"{upper_address('b', 6)}/64", "dev", "above", "nodad")
+        names = (host.device("b"), "rxe_port")
+        for family in (4, 6):
+            address = group_of(family)
+            group = gid_of(address)
+            a = Node(host.device("a"), host.gid_index(host.device("a"), host.ip("a", family)))
+            nodes = [Node(name, host.gid_index(name, upper_address("b", family))) for name in names]
+            members = [Endpoint(node) for node in nodes]
+            for member in members:
+                attach(member.qp, group)
+            soon(lambda: is_member(address, "above"))
+            sender = Endpoint(a)
+            sender.send(a.path(group), b"to both")
+            for member in members:
+                member.expect_message(b"to both", sender)
+            for member in members:
+                member.expect_nothing()
+            before = sum(node.ctx.query_port(1).qkey_viol_cntr for node in nodes)
+            sender.send(a.path(group), b"refused", qkey=QKEY + 1)
+            soon(lambda: sum(node.ctx.query_port(1).qkey_viol_cntr for node in nodes) == before + 1)
+            for member in members:
+                member.expect_nothing()
+                detach(member.qp, group)
+
+
 @case(driver="rxe_rs", reason="rdma_rxe does not join groups", timeout=60)
 def test_one_copy_beside_a_macvlan(_names):
     """A MACVLAN device gets a copy of each multicast frame that the network device below it gets, and both are members. A queue pair receives

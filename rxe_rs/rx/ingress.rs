@@ -144,6 +144,33 @@ impl<T: Send + Sync + 'static> ByNamespace<T> {
     }
 }
 
+impl ByNamespace<DeviceCtx> {
+    /// Calls `each` with the devices that receive what `segment` has for a multicast group: that on
+    /// the network device that received it, or, if none is, all for which it may have arrived, such
+    /// as those on the ports of a bridge or bond. Takes no lock.
+    pub(crate) fn each_of_group<'g>(
+        &'g self,
+        segment: &RxSegment<'_>,
+        rcu: &'g rcu::Guard,
+        mut each: impl FnMut(&'g Arc<DeviceCtx>),
+    ) {
+        let net = segment.net();
+        let exact = match segment.is_loopback() {
+            true => None,
+            false => self.find(net, rcu, |dev| dev.netdev.id() == segment.netdev()),
+        };
+        if let Some(dev) = exact {
+            return each(dev);
+        }
+        self.find(net, rcu, |dev| {
+            if dev.is_ingress(segment, rcu) {
+                each(dev);
+            }
+            false
+        });
+    }
+}
+
 impl DeviceCtx {
     /// Returns true if a packet for this device may arrive the way `segment` did: on its network
     /// device, over loopback, or on a network device above its own, whose addresses are GIDs of

@@ -178,6 +178,16 @@ impl Demux {
         self.devices.of(segment, rcu, |dev| dev)
     }
 
+    /// Calls `each` with the devices that receive what `segment` has for a multicast group.
+    pub(crate) fn each_of_group<'g>(
+        &'g self,
+        segment: &RxSegment<'_>,
+        rcu: &'g rcu::Guard,
+        each: impl FnMut(&'g Arc<DeviceCtx>),
+    ) {
+        self.devices.each_of_group(segment, rcu, each);
+    }
+
     /// Returns QP1 of the device that received `segment`.
     pub(crate) fn find_gsi<'g>(
         &'g self,
