@@ -189,6 +189,16 @@ class Points(unittest.TestCase):
             self.assertNotIn(name, points.Objects("time").expected("siw"))
             self.assertIn(name, points.Objects("time").expected("rdma_rxe"))
 
+    def test_peer(self):
+        """Both ends are compared with the same two rdma_rxe; what failed is missing, not zero."""
+        run = points.Peer("write", "loss1")
+        self.assertEqual(run.points, ["write_bw.64K.client-loss1", "write_bw.64K.server-loss1"])
+        self.assertEqual(run.measurement(), ["ib_write_bw", "100"])
+        outputs = {pair: BANDWIDTH.replace("2295.41", rate) for pair, rate in zip(points.Peer.PAIRS, ("2.50", "10.00"))}
+        self.assertEqual(run.compared(outputs), {
+            (run.points[0], "rdma_rxe"): 2.5, (run.points[0], "rxe_rs"): 10.0, (run.points[1], "rdma_rxe"): 2.5, (run.points[1], "rxe_rs"): None})
+        self.assertEqual(points.Peer.PAIRS[1:], (("rxe_rs", "rdma_rxe"), ("rdma_rxe", "rxe_rs")))
+
     def test_lists_agree_with_the_program(self):
         """The objects of points.py are those of ktests/objects."""
         table = (HERE.parent / "ktests/objects/objects.c").read_text().split("kinds[] = {", 1)[1].split("};", 1)[0]
@@ -204,7 +214,8 @@ class Points(unittest.TestCase):
         quick = [p for run in points.all_runs() if run.quick for p in run.points]
         missing = {goal.title for goal in goals.GOALS if not any(re.fullmatch(goal.pattern, p) for p in quick)}
         self.assertEqual(missing, {"softirqs of 10,000 idle QPs", "loss 0.1 %, share of loss-free bandwidth",
-                                   "loss 3 %, share of loss-free bandwidth", "reordering 1 %, share of bandwidth without"})
+                                   "loss 3 %, share of loss-free bandwidth", "reordering 1 %, share of bandwidth without",
+                                   "loss and reordering, the client of rdma_rxe", "loss and reordering, the server of rdma_rxe"})
 
     def test_quick_form_stays_short(self):
         """So many runs of both rounds, one for each driver, took 3 min 49 s on a host with two processors; runs with many queue pairs, with
@@ -290,6 +301,7 @@ class Page(unittest.TestCase):
                    for n, size in enumerate(points.COUNTS)}
         results["kernel-qps_rate.64.100"] = result(rxe_rs=[5], rdma_rxe=[4])
         results["send_bw.64K.poll-loss1"] = result(rxe_rs=[5], rdma_rxe=[None])
+        results["send_bw.64K.server-loss1"] = result(rxe_rs=[6], rdma_rxe=[7])
         shares = {"send_lat.2.poll": {"rxe_rs": list(range(1, len(points.PERCENTILES) + 1))}}
         return data_of(results, distributions=shares)
 
@@ -299,7 +311,7 @@ class Page(unittest.TestCase):
         except ImportError:
             self.skipTest("python3-pygal is missing")
         page = plots.page(self.data(), "tables <b>")
-        self.assertEqual(page.count("<svg"), 5)
+        self.assertEqual(page.count("<svg"), 6)
         self.assertIn("tables &lt;b&gt;", page)
         self.assertNotRegex(page, r"""(src|href)\s*=\s*["'](https?:)?//""")
         self.assertNotRegex(page, r"@import|url\(")
@@ -311,6 +323,11 @@ class Page(unittest.TestCase):
             self.skipTest("python3-pygal is missing")
         title = next(chart[0] for chart in plots.charts(self.data()) if plots.draw(*chart))
         self.assertRegex(plots.one(self.data(), title), f"(?s)^<svg .*{title}.*</svg>$")
+
+    def test_peer(self):
+        chart, = (chart for chart in plots.charts(self.data()) if chart[0] == "SEND 64K with rdma_rxe as the peer: MiB/s")
+        self.assertEqual(chart[2:4], (["loss 0.1 %", "loss 1 %", "loss 3 %", "reordered"], {
+            "two rdma_rxe": [None] * 4, "rxe_rs at the client": [None] * 4, "rxe_rs at the server": [None, 6, None, None]}))
 
     def test_sizes_are_comparable(self):
         data = self.data()

@@ -52,10 +52,10 @@ GOALS = (
     Goal("loss 1 %, share of loss-free bandwidth", r"\w+_bw\.64K\.poll-loss1", ("-loss1", "-loss0"), ">=", 0.85),
     Goal("loss 3 %, share of loss-free bandwidth", r"\w+_bw\.64K\.poll-loss3", ("-loss3", "-loss0"), ">=", 0.6),
     Goal("reordering 1 %, share of bandwidth without", r"\w+_bw\.64K\.poll-reorder1", ("-reorder1", "-loss0"), ">="),
+    Goal("loss and reordering, the client of rdma_rxe", r"\w+_bw\.64K\.client-.*", "rdma_rxe", ">=", 2),
+    Goal("loss and reordering, the server of rdma_rxe", r"\w+_bw\.64K\.server-.*", "rdma_rxe", ">=", 2),
 )
 NOTES = (
-    # They cannot be loaded together.
-    "loss with rdma_rxe as the peer needs two kernels: it is not measured here",
     # mpa_crc_required and mpa_crc_strict in drivers/infiniband/sw/siw/siw_main.c are constants that are false.
     "siw computes no CRC, unless its peer asks for one: rxe_rs+icrc and rdma_rxe compute one for each packet",
     "siw: no consumers in the kernel, connections and memory, because only the connection manager can connect its queue pairs",

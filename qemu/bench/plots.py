@@ -13,12 +13,15 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import goals  # noqa: E402
 import report  # noqa: E402
-from points import COUNTS, LATENCY, PERCENTILES, SIZES, amount_kind, driver_of  # noqa: E402
+from points import COUNTS, LATENCY, PERCENTILES, SIZES, Peer, amount_kind, driver_of  # noqa: E402
 
 OPERATIONS = ("send", "write", "read")
 # One colour for each driver, on every plot.
 COLOURS = {"rxe_rs": "#c0392b", "rxe_rs+icrc": "#e59866", "rdma_rxe": "#2471a3", "siw": "#7d3c98", "tcp": "#1e8449", "limit": "#7f8c8d"}
 OTHERS = "#b7950b"
+# The series of a plot with rdma_rxe as the peer: the points and the driver.
+PEERS = {"two rdma_rxe": ("client", "rdma_rxe"), "rxe_rs at the client": ("client", "rxe_rs"), "rxe_rs at the server": ("server", "rxe_rs")}
+COLOURS |= {title: COLOURS[other] for title, other in zip(PEERS, ("rdma_rxe", "rxe_rs", "rxe_rs+icrc"))}
 LOSSES = {"none": "loss0", "loss 0.1 %": "loss0.1", "loss 1 %": "loss1", "loss 3 %": "loss3", "reordered": "reorder1"}
 STYLE = "body{font-family:sans-serif;max-width:76em;margin:1em auto;padding:0 1em}figure{display:inline-block;width:24em;margin:0}" \
         "svg{width:100%;height:auto}pre{overflow-x:auto}"
@@ -61,6 +64,11 @@ def charts(data):
     for operation in OPERATIONS:
         yield (f"{operation.upper()} 64K without USO: MiB/s", "packets", list(LOSSES),
                {d: [median(data, f"{operation}_bw.64K.poll-{network}", d) for network in LOSSES.values()] for d in drivers}, True)
+    networks = {label: network for label, network in LOSSES.items() if network in Peer.NETWORKS}
+    for operation in OPERATIONS:
+        yield (f"{operation.upper()} 64K with rdma_rxe as the peer: MiB/s", "packets", list(networks),
+               {title: [median(data, f"{operation}_bw.64K.{end}-{network}", driver) for network in networks.values()]
+                for title, (end, driver) in PEERS.items()}, True)
 
 
 def scale(values, logarithmic):

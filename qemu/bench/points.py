@@ -370,6 +370,38 @@ class Connects(Run):
         return {self.name: int(count[1]) * 1e6 / int(took[1])} if took and int(took[1]) else {}
 
 
+class Peer(Run):
+    """Processes on two machines that lose or reorder packets: rdma_rxe on both, and rxe_rs at the client, or at the server, of rdma_rxe. They
+    cannot be loaded together, so peer.sh measures all of that in emulated machines."""
+    PAIRS = (("rdma_rxe", "rdma_rxe"), ("rxe_rs", "rdma_rxe"), ("rdma_rxe", "rxe_rs"))
+    NETWORKS = ("loss0.1", "loss1", "loss3", "reorder1")
+    # The length of a run, and the number of messages: of few packets so few are lost that their number is chance.
+    seconds = 120
+    COUNTS = {"loss0.1": 500, "loss1": 100, "loss3": 100, "reorder1": 200}
+
+    def __init__(self, operation, impairment):
+        self.operation, self.impairment = operation, impairment
+        super().__init__([f"{operation}_bw.64K.{end}-{impairment}" for end in ("client", "server")])
+
+    def command(self, driver, divisor):
+        """None: it is in no turn of a driver."""
+        return None
+
+    def measurement(self):
+        """The arguments of `measure` in peer.sh behind the name."""
+        return [f"ib_{self.operation}_bw", str(self.COUNTS[self.impairment])]
+
+    def compared(self, outputs):
+        """{(point, driver): value or None}, of the outputs with each of the PAIRS; those that are missing have failed."""
+        values = []
+        for pair in self.PAIRS:
+            words = perftest_line(outputs.get(pair, ""), SIZES["64K"])
+            values.append(positive(words[3]) if words else None)
+        both, client, server = values
+        return {(self.points[0], "rdma_rxe"): both, (self.points[0], "rxe_rs"): client,
+                (self.points[1], "rdma_rxe"): both, (self.points[1], "rxe_rs"): server}
+
+
 def perftest_runs():
     found = []
     for mode in ("poll", "event"):
@@ -422,4 +454,5 @@ def all_runs():
     """All runs, in the order of a turn, which minimizes changes of the network."""
     return perftest_runs() + kernel_runs() + [
         Metered("send", "64K", 1000, 17000), Metered("send", "1M", 100, 2100, quick=1), Metered("read", "1M", 100, 4100),
-        Connects(1000, quick=1), Objects("time", quick=2), Objects("memory", quick=1)] + network_runs()
+        Connects(1000, quick=1), Objects("time", quick=2), Objects("memory", quick=1)] + network_runs() + [
+        Peer(operation, network) for network in Peer.NETWORKS for operation in ("send", "write", "read")]

@@ -91,7 +91,9 @@ def state(data):
     for plain, icrc in zip(goals.judge(data), goals.judge(with_icrc(data))):
         goal = plain[0]
         wanted = "" if goal.wanted is None else f"{'≥' if goal.bound == '>=' else '≤'} {goal.wanted:g}"
-        rows.append(f"| {goal.title} | {wanted} | {cell(*plain)} | {cell(*icrc)} |")
+        # Between two machines there is no other way.
+        other = cell(*icrc) if any(ICRC in data["results"][point] for point in icrc[1]) else ""
+        rows.append(f"| {goal.title} | {wanted} | {cell(*plain)} | {other} |")
     return rows
 
 
