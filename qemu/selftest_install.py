@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tests of install/: the verdicts of a boot, with a stand-in for QEMU; the packages with another version; the disks; and that bad input, a
-mirror that does not answer and a full disk are refused by one line. `make test-install` boots the real machine."""
+"""Tests of install/: the verdicts of a boot, with a stand-in for QEMU; the answers to MokManager; the packages with another version; the disks;
+and that bad input, a mirror that does not answer and a full disk are refused by one line. `make test-install` boots the real machine."""
 import argparse
 import base64
 import contextlib
@@ -22,6 +22,7 @@ import disk  # noqa: E402
 import image  # noqa: E402
 import machine  # noqa: E402
 import packages  # noqa: E402
+import secure  # noqa: E402
 
 CASES = (HERE / "install/cases.sh").read_text()
 RELEASE = "7.3.4+deb13-amd64"
@@ -149,20 +150,83 @@ done""")
         line = install.command(install.SECURE, files, self.folder, False)
         self.assertEqual((line[line.index("-kernel") + 1], line[line.index("-machine") + 1]), ("signed", "q35,smm=on"))
         drives = [word for word in line if word.startswith("if=pflash")]
-        self.assertEqual([word.rpartition("file=")[2] for word in drives], [f"{install.FIRMWARE}/OVMF_CODE_4M.secboot.fd", "variables"])
-        self.assertTrue((install.FIRMWARE / "OVMF_CODE_4M.secboot.fd").exists())
-        self.assertTrue((install.FIRMWARE / "OVMF_VARS_4M.fd").exists())
+        self.assertEqual([word.rpartition("file=")[2] for word in drives], [f"{secure.FIRMWARE}/OVMF_CODE_4M.secboot.fd", "variables"])
+        for name in ("OVMF_CODE_4M.secboot.fd", "OVMF_VARS_4M.fd", "OVMF_VARS_4M.ms.fd"):
+            self.assertTrue((secure.FIRMWARE / name).exists())
+
+    def test_command_by_shim(self):
+        """The firmware boots from the partition, and GRUB loads the kernel of the disk: QEMU loads none."""
+        files = {"VMLINUZ": "vmlinuz", "INITRD": "initrd", "PARTITION": self.folder, "VARIABLES": "variables"}
+        for boot in (*install.SHIM, install.MOKMANAGER):
+            line = install.command(boot, files, self.folder, False)
+            self.assertEqual({"-kernel", "-initrd", "-append"} & set(line), set())
+            self.assertEqual(line[line.index("-machine") + 1], "q35,smm=on")
+            order = {word.split("bootindex=")[1]: word.split(",")[1] for word in line if "bootindex=" in word}
+            self.assertEqual(order, {"0": "drive=partition", "1": "drive=system"})
+            self.assertEqual(line[line.index("-serial") + 1], "stdio" if boot == install.MOKMANAGER else f"file:{self.folder}/console-{boot}.log")
+        secure.configure(self.folder, RELEASE, install.kernel_line("enrolled"))
+        text = (self.folder / secure.GRUB).read_text()
+        self.assertIn(f"\nlinux /boot/vmlinuz-{RELEASE} root=LABEL={disk.LABEL} ", text)
+        unit = base64.b64decode(re.search(r"systemd.extra-unit.test.service:(\S+)", text)[1]).decode()
+        self.assertIn("/run/test/cases.sh enrolled ", unit)
+
+
+class MokManager(Faked):
+    """A program shows the screens of MokManager, and ends if other keys are pressed."""
+
+    def enrol(self, *screens, end="exit 0", seconds=120):
+        """Why the key was not enrolled, by a stand-in that shows these screens, each until the wanted key is pressed."""
+        script = [f"printf '\\033[2J\\033[03;10H%s\\033[05;10H%s' {' '.join(f"'{word}'" for word in text.split(' ', 1))}\n"
+                  f"[ \"$(head -c {len(keys)} | od -An -w99 -tx1)\" = \"{''.join(f' {key:02x}' for key in keys)}\" ] || exit 7"
+                  for text, keys in screens]
+        self.fake("qemu", "\n".join([*script, end]))
+        with mock.patch.multiple(secure, QUIET_SECONDS=0.1, SCREEN_SECONDS=seconds):
+            return secure.enrol(["qemu"], self.folder / "console.log")
+
+    SCREENS = [(text if " " in text else f"{text} ", keys) for text, keys in secure.SCREENS]
+
+    def test_enrols(self):
+        self.assertIsNone(self.enrol(*self.SCREENS))
+        self.assertIn("Enroll", (self.folder / "console.log").read_text())
+
+    def test_other_keys_are_wanted(self):
+        self.assertIn("ended before MokManager showed", self.enrol(*self.SCREENS[:2], (self.SCREENS[2][0], b"x"), *self.SCREENS[3:]))
+
+    def test_no_mokmanager(self):
+        self.assertIn('did not show "Press any key', self.enrol(("Linux version", b"x"), seconds=1))
+        self.assertIn('ended before MokManager showed "Press any key', self.enrol())
+
+    def test_hangs(self):
+        self.assertIn("did not restart", self.enrol(*self.SCREENS, end="exec sleep 600 >/dev/null", seconds=5))
+
+    def test_qemu_fails(self):
+        self.assertIn("QEMU failed: no such disk", self.enrol(*self.SCREENS, end="echo no such disk >&2; exit 1"))
+
+    def test_page_says_what_to_choose(self):
+        page = " ".join((HERE.parent / "docs/install.md").read_text().split())
+        choices = [text for text, _ in secure.SCREENS if text in ("Enroll MOK", "Reboot")]
+        self.assertEqual(len(choices), 2)
+        for word in (*choices, "Continue", "Yes"):
+            self.assertTrue(f"*{word}*" in page, f"docs/install.md does not say that *{word}* is to be chosen")
+
+    def test_page_makes_the_key(self):
+        lines = install.page_lines("openssl req ")
+        self.assertEqual([line.split()[0] for line in lines], ["openssl", "mokutil", "make"])
+        self.assertIn("-keyout mok.key -out mok.der", lines[0])
+        self.assertEqual(lines[1], "mokutil --import mok.der")
+        self.assertIn("SIGN_KEY=mok.key SIGN_CERT=mok.der", lines[2])
 
 
 class Cases(unittest.TestCase):
     def test_each_case_is_in_one_boot(self):
-        planned = [name for boot in (*install.BOOTS, *install.MANAGERS, *install.UPGRADE) for name in re.search(rf'^{boot}="([^"]*)"$', CASES, re.M)[1].split()]
+        planned = [name for boot in (*install.BOOTS, *install.SHIM, *install.MANAGERS, *install.UPGRADE)
+                   for name in re.search(rf'^{boot}="([^"]*)"$', CASES, re.M)[1].split()]
         self.assertEqual(sorted(planned), sorted(re.findall(r"^case_(\w+)\(\)", CASES, re.M)))
 
     def test_settings(self):
         """What cases.sh reads is what the host writes."""
         read = set(re.findall(r"\$\{?([A-Z][A-Z_]+)\b", CASES)) - {"PATH", "SECONDS"}
-        written = {"NIC", "OTHER_NIC", "FULL_DISK", "VERSION", "NEWER", *packages.others(RELEASE), *map(str.upper, install.UPGRADE)}
+        written = {"NIC", "OTHER_NIC", "FULL_DISK", "PASSWORD", "VERSION", "NEWER", *packages.others(RELEASE), *map(str.upper, install.UPGRADE)}
         self.assertEqual(read, written)
 
     def test_last_boot_switches_off(self):

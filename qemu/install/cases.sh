@@ -10,7 +10,8 @@
 #
 # Beside this script are `env` (settings of the host), `packages` (those under test), `newer` (the same with a newer version), `other` (the
 # module for kernels that the machine does not have), `enrolled` and `foreign` (the module signed with a key that the firmware has, or not),
-# `networkd`, `networkmanager` and `ifupdown` (what docs/install.md has for each of these).
+# `mok` (the module signed with the key of `mok.der`), `mokutil` (the command of docs/install.md that enrols that key), `networkd`,
+# `networkmanager` and `ifupdown` (what docs/install.md has for each of these).
 # The folder keeps what a test leaves for later ones, and is no part of the system disk.
 # Tests run in the given order, and may need what earlier ones have left.
 set -eu
@@ -23,9 +24,10 @@ device=/sys/class/infiniband/rxe0
 unit=rxe@$NIC.service
 
 # first: the packages and bad input. second: after the restart that a user does. third: after upgrades that failed. fourth: after an upgrade, in
-# place of rdma_rxe, and the removal. fifth: after an installation that failed because the disk was full. secure: with Secure Boot. managers:
-# with NetworkManager, which configures all devices; the next three: with the device of the link configured as docs/install.md says. before
-# and after: with the module of DKMS, before and after an upgrade of the kernel. without: after one for which DKMS could build no module.
+# place of rdma_rxe, and the removal. fifth: after an installation that failed because the disk was full. secure: with Secure Boot and a
+# key in the firmware. mok: by shim, with Secure Boot. enrolled: the same after a key has been enrolled as a MOK. managers: with
+# NetworkManager, which configures all devices; the next three: with the device of the link configured as docs/install.md says. before and
+# after: with the module of DKMS, before and after an upgrade of the kernel. without: after one for which DKMS could build no module.
 first="starts_as_installed refuses_another_release refuses_another_flavour says_that_another_kernel_runs
 	recovers_from_half_an_installation recovers_from_a_killed_dpkg says_that_there_is_no_module installs link_of_the_unit"
 second="boots_with_failing_links link_after_the_boot settings_after_the_boot rping_to_own_address ecn_is_off failing_link_says_why
@@ -34,6 +36,8 @@ third="link_after_the_failed_upgrades recovers_from_the_failed_upgrades upgrade_
 fourth="newer_module_after_the_boot in_place_of_rdma_rxe requires_a_signature purge_leaves_no_file full_disk"
 fifth="boots_after_the_full_disk installs_after_the_full_disk ecn_is_on purge_again_leaves_no_file"
 secure="secure_boot_is_on unsigned_module_is_refused foreign_key_is_refused signed_module_loads"
+mok="shim_boots_the_stock_kernel key_that_is_not_enrolled_is_refused imports_a_mok"
+enrolled="kernel_knows_the_mok foreign_key_is_refused_beside_a_mok module_signed_with_the_mok_loads"
 managers="link_by_default sets_up_networkd"
 networkd="link_by_networkd sets_up_networkmanager"
 networkmanager="link_by_networkmanager sets_up_ifupdown"
@@ -437,7 +441,7 @@ case_in_place_of_rdma_rxe() {
 	link_is rxe0 "$NIC"
 }
 
-# What docs/install.md says about a module that has no signature: the messages, and what doctor finds.
+# What docs/install.md says about a module without a signature of a key that the kernel has: the messages, and what doctor finds.
 refused_without_a_signature() {
 	refused systemctl start "$unit"
 	said=$(systemctl status --no-pager "$unit" || true)
@@ -550,15 +554,51 @@ case_foreign_key_is_refused() {
 	has "$said" "Key was rejected by service"
 }
 
-case_signed_module_loads() {
-	module_of enrolled
-	is "$(modinfo -F signer rxe_rs)" enrolled "the signer of the module"
+# signed_module_loads FOLDER SIGNER
+signed_module_loads() {
+	module_of "$1"
+	is "$(modinfo -F signer rxe_rs)" "$2" "the signer of the module"
 	systemctl start "$unit"
 	link_is "rxe_$NIC" "$NIC"
 	rping_both 5
 	# Bit 13: a module without a valid signature was loaded.
 	is $(($(cat /proc/sys/kernel/tainted) >> 13 & 1)) 0 "the kernel's mark of unsigned modules"
 }
+case_signed_module_loads() { signed_module_loads enrolled enrolled; }
+
+# The firmware has the keys of Microsoft, and the kernel is that of the package, which Debian has signed.
+case_shim_boots_the_stock_kernel() {
+	case_secure_boot_is_on
+	has "$(cat /proc/cmdline)" "BOOT_IMAGE=/boot/vmlinuz-$release"
+	has "$(mokutil --sb-state)" "SecureBoot enabled"
+	has "$(mokutil --db)" "Microsoft Corporation UEFI CA 2011"
+	has "$(mokutil --list-enrolled)" "Debian Secure Boot CA"
+}
+
+case_key_that_is_not_enrolled_is_refused() {
+	apt install "$here/mok/rxe-rs-modules-${release}_"*.deb "$here"/packages/rxe-rs-tools_*.deb "$here"/packages/librxe-rs1_*.deb
+	is "$(modinfo -F signer rxe_rs)" rxe_rs "the signer of the module"
+	refused_without_a_signature
+}
+
+# The machine then restarts, and the host answers MokManager.
+case_imports_a_mok() {
+	cd "$here"
+	has "$(mokutil --test-key mok.der || true)" "is not enrolled"
+	printf '%s\n' "$PASSWORD" "$PASSWORD" | sh -ex "$here/mokutil"
+	has "$(mokutil --list-new)" "CN=rxe_rs"
+}
+
+case_kernel_knows_the_mok() {
+	case_secure_boot_is_on
+	keyctl list %:.machine
+	keyctl list %:.platform
+	has "$(mokutil --test-key "$here/mok.der" || true)" "is already enrolled"
+	has "$(keyctl list %:.machine)" "asymmetric: rxe_rs: "
+}
+
+case_foreign_key_is_refused_beside_a_mok() { case_foreign_key_is_refused; }
+case_module_signed_with_the_mok_loads() { signed_module_loads mok rxe_rs; }
 
 # Debian's NetworkManager configures each device by DHCP. From now on a service of the user needs the link and the address of docs/install.md,
 # and is ordered as that page says.

@@ -39,6 +39,7 @@ SETTINGS = {
 # The kinds of system disks: the packages that they have beside those of packages.txt, and their settings.
 KINDS = {
     "server": ((), SETTINGS),
+    "shim": (("grub-efi-amd64-signed", "keyutils", "mokutil", "shim-signed"), SETTINGS),
     "managers": (("network-manager",), {path: text for path, text in SETTINGS.items() if path != INTERFACES_FILE}),
 }
 

@@ -122,11 +122,11 @@ class Key:
             "-keyout", self.key, "-out", self.certificate)
 
 
-def signed(folder, release, module, key):
+def signed(folder, release, module, key, certificate):
     """Puts the package of the module, signed with a key, into a folder that it makes."""
     folder.mkdir()
     with tempfile.TemporaryDirectory() as work:
-        files = {"SIGN_KEY": str(key.key), "SIGN_CERT": str(key.certificate)}
+        files = {"SIGN_KEY": str(key), "SIGN_CERT": str(certificate)}
         run(HERE.parent / "build-deb.sh", "-m", module, "-o", work, env=os.environ | files)
         shutil.copy(find(Path(work), PREFIX + release), folder)
 
