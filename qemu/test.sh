@@ -278,8 +278,9 @@ arm64_both_ways() {
 }
 
 # `make test-kernels`: for each other kernel what is to work on all of them; on those of arm64 also what depends on the architecture's memory,
-# its instructions for CRCs and ATOMICs, and the programs; on the kernel for virtual machines the programs and the packages, which the tests
-# build for that kernel. (dpkg of a machine with arm64 knows no package, so that it would skip these.)
+# its instructions for CRCs and ATOMICs, and the programs; on the kernel for virtual machines the programs and the packages, on that with
+# PREEMPT_RT the packages, which the tests build for that kernel. (dpkg of a machine with arm64 knows no package, so that it would skip
+# these.)
 each_kernel() (
 	set -f
 	for series in 7.3 7.2; do
@@ -287,6 +288,7 @@ each_kernel() (
 			case $flavour in
 			*arm64*) more='memory_kinds.* odp.* rkeys.* keys.* segments.* icrc.* kverbs.reg_atomics* tools.*' ;;
 			cloud) more='install.* tools.*' ;;
+			rt) more='install.*' ;;
 			*) more= ;;
 			esac
 			on_kernel "$series${flavour:+-$flavour}" 'verbs.*' 'cm.*' 'perf.*' 'link.*' $more
