@@ -337,7 +337,7 @@ installed_by_dkms() {
 	step dkms "$here/install/dkms"
 	step vm-dkms-upgrade "$here/install/run" --kernel "$main" --upgrade "$clone/out/dkms" --out "$clone/out/install-dkms"
 	rm -rf "$clone/out/dkms/before" "$clone/out/dkms/after" "$clone/out/dkms/without"
-	for series in 7.2 7.3; do
+	for series in 7.2 7.3 7.3-cloud 7.3-rt; do
 		ko=$clone/out/dkms/$("$here/in-root.sh" "$here/kernel.py" ensure $series)/rxe_rs.ko
 		if [ -f "$ko" ]; then
 			# shellcheck disable=SC2086
