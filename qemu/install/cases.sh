@@ -11,7 +11,7 @@
 # Beside this script are `env` (settings of the host), `packages` (those under test), `newer` (the same with a newer version), `other` (the
 # module for kernels that the machine does not have), `enrolled` and `foreign` (the module signed with a key that the firmware has, or not),
 # `mok` (the module signed with the key of `mok.der`), `mokutil` (the command of docs/install.md that enrols that key), `networkd`,
-# `networkmanager` and `ifupdown` (what docs/install.md has for each of these).
+# `networkmanager` and `ifupdown` (what docs/install.md has for each of these), `enable` (its command for a link at boot).
 # The folder keeps what a test leaves for later ones, and is no part of the system disk.
 # Tests run in the given order, and may need what earlier ones have left.
 set -eu
@@ -219,7 +219,7 @@ case_link_of_the_unit() {
 	printf 'name rxe0\npkey 0 0xffff\npkey 1 0x8001\npkey 5 0x0002\n' >"/etc/rxe_rs/$NIC.conf"
 	printf 'pkey 1 8001\n' >"/etc/rxe_rs/$OTHER_NIC.conf"
 	echo 'options rxe_rs ecn=0 link_type_rxe=1' >/etc/modprobe.d/rxe_rs.conf
-	systemctl enable --now "$unit"
+	bash -ex "$here/enable"
 	link_is rxe0 "$NIC"
 	systemctl enable "rxe@$OTHER_NIC.service" rxe@missing0.service
 }
@@ -605,7 +605,7 @@ case_module_signed_with_the_mok_loads() { signed_module_loads mok rxe_rs; }
 case_link_by_default() {
 	# shellcheck disable=SC2046
 	apt install $(ours packages)
-	systemctl enable --now "$unit"
+	bash -ex "$here/enable"
 	link_is "rxe_$NIC" "$NIC"
 	rping_both 5
 	cat >/etc/systemd/system/answer.service <<-END
