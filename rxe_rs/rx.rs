@@ -225,16 +225,7 @@ impl<'g> RxBatch<'g> {
         self.demux.each_of_group(segment, self.guard, |dev| {
             let mut here = false;
             dev.groups.each_member(&group, self.guard, |qp| {
-                let result = LockedQp::lock(self.guard, segment, qp).and_then(|mut locked| {
-                    let verify =
-                        |packet: &Packet<'_>, segment: &RxSegment<'_>, all: &Payload<'_>| {
-                            *intact.get_or_insert_with(|| icrc_matches(packet, segment, all))
-                        };
-                    let result = locked.deliver(self.now, segment, packet, None, verify);
-                    locked.finish(self.guard, self.now);
-                    result
-                });
-                match result {
+                match self.deliver_to_member(qp, segment, packet, &mut intact) {
                     Ok(()) => here = true,
                     Err(reason) => refused = reason,
                 }
@@ -247,6 +238,24 @@ impl<'g> RxBatch<'g> {
         if !delivered {
             self.demux.count_drop(segment, self.guard, refused);
         }
+    }
+
+    /// Delivers a packet to a QP that is attached to its group. `intact` says whether the ICRC
+    /// matches, as soon as it has been verified for one of the members.
+    fn deliver_to_member(
+        &self,
+        qp: &'g Arc<QpCtx>,
+        segment: &RxSegment<'_>,
+        packet: Packet<'_>,
+        intact: &mut Option<bool>,
+    ) -> Result<(), DropReason> {
+        let mut locked = LockedQp::lock(self.guard, segment, qp)?;
+        let verify = |packet: &Packet<'_>, segment: &RxSegment<'_>, all: &Payload<'_>| {
+            *intact.get_or_insert_with(|| icrc_matches(packet, segment, all))
+        };
+        let result = locked.deliver(self.now, segment, packet, None, verify);
+        locked.finish(self.guard, self.now);
+        result
     }
 
     /// Unlocks the QP of the last packets and transmits what they caused to be sent.

@@ -16,7 +16,10 @@ use kernel::{
 };
 use rxe_kapi::{
     net::{
-        netdev::NetId,
+        netdev::{
+            DevId,
+            NetId, //
+        },
         skb::RxSegment, //
     },
     sync::RcuTable, //
@@ -110,6 +113,17 @@ impl<T: Send + Sync + 'static> ByNamespace<T> {
         None
     }
 
+    /// Returns the item whose device is on the network device `id` of a namespace.
+    fn on<'g>(
+        &'g self,
+        net: NetId,
+        id: DevId,
+        rcu: &'g rcu::Guard,
+        device: impl Fn(&T) -> &DeviceCtx,
+    ) -> Option<&'g Arc<T>> {
+        self.find(net, rcu, |item| device(item).netdev.id() == id)
+    }
+
     /// Returns the item whose device is on the network device that received `segment`, or on that
     /// of its VRF, unless it is a loopback device, on which packets for all others of the host
     /// arrive, as they do on that of a VRF: if it does not own the destination address, one that
@@ -126,7 +140,7 @@ impl<T: Send + Sync + 'static> ByNamespace<T> {
         let owns = |item: &Arc<T>| device(item).gids.contains(&to, rcu);
         let mut any = None;
         if !segment.is_loopback() {
-            let on = |id| self.find(net, rcu, |item| device(item).netdev.id() == id);
+            let on = |id| self.on(net, id, rcu, &device);
             any = on(segment.netdev()).or_else(|| segment.vrf().and_then(|(id, _)| on(id)));
             let exact = any.filter(|&item| to.is_multicast() || owns(item));
             if exact.is_some() {
@@ -157,7 +171,7 @@ impl ByNamespace<DeviceCtx> {
         let net = segment.net();
         let exact = match segment.is_loopback() {
             true => None,
-            false => self.find(net, rcu, |dev| dev.netdev.id() == segment.netdev()),
+            false => self.on(net, segment.netdev(), rcu, |dev| dev),
         };
         if let Some(dev) = exact {
             return each(dev);
