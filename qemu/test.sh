@@ -161,6 +161,16 @@ two_machines() {
 		'perf.*by_cm' 'perf.u[cd]_*' perf.fetch_add perf.compare_swap 'perf.many_large_reads' 'wire.*' 'interop.*' 'loss.*_1_percent' 'mcast.*'
 }
 
+# Copies what the suite of that name needs of the folder that BLKTESTS names into the clone, which is all that the toolchain root has.
+copy_blktests() {
+	[ -f "${BLKTESTS:-}/tests/srp/rc" ] || die "BLKTESTS must name a folder with blktests: make test-suites SUITES=blktests BLKTESTS=FOLDER"
+	rm -rf out/blktests
+	mkdir -p out/blktests
+	for part in check common src tests; do
+		cp -r "$BLKTESTS/$part" out/blktests
+	done
+}
+
 # The tests of crates also run as their projects would run them, by rxe-ci.
 suite() {
 	machines "suite-$1" "$main" netns --suite "$1"
@@ -432,7 +442,13 @@ suites | apps)
 	set --
 	[ "$mode" != apps ] || SUITES="ucx mpi mpich programs crates mooncake ceph"
 	for suite in ${SUITES:-$(cd ktests/suites && ls ./*.suite)}; do
-		set -- "$@" "suite $(basename "$suite" .suite)"
+		suite=$(basename "$suite" .suite)
+		# No registry has blktests: it is one of all suites only if there is a folder with it.
+		if [ "$suite" = blktests ]; then
+			[ -n "${SUITES:-}${BLKTESTS:-}" ] || continue
+			copy_blktests
+		fi
+		set -- "$@" "suite $suite"
 	done
 	[ -n "${SUITES:-}" ] || set -- "$@" by_ci_uml
 	[ "$mode" != apps ] || set -- "$@" kernel_programs

@@ -110,6 +110,9 @@ def run_tests(options, boot, kvm, out):
     if any("crates" in t.needs for t in chosen) and subprocess.run([QEMU / "build-crates.py"]).returncode:
         print("error: cannot build the crates; see the messages above", file=sys.stderr)
         return 2
+    if any("blktests" in t.needs for t in chosen) and not (CLONE / "out/blktests/check").exists():
+        print("error: there is no copy of blktests in out/blktests; make test-suites SUITES=blktests BLKTESTS=FOLDER makes one", file=sys.stderr)
+        return 2
     for name in TEST_MODULES:
         if any(name in t.needs for t in chosen):
             options.ko.append(build_test_module(name, options, boot))

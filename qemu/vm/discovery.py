@@ -114,8 +114,8 @@ class Suite:
     """A test suite of another project, described by a file of ktests/suites. Comments at its start are its properties: `timeout`, the time
     limit of a case in seconds; `memory` of the machine in MiB; `source`, folders of the kernel's source tree that are shared with the
     machine; `debian`, the Debian suite of the machine; `packages`, further packages in it; `container`, a Debian suite whose root file system
-    is a disk of the machine, /dev/vdc, with QEMU; `needs: crates`, if it runs the programs of build-crates.py; `wheels`, Python packages from
-    PyPI that are shared with the machine in /share/wheels."""
+    is a disk of the machine, /dev/vdc, with QEMU; `needs: crates`, if it runs the programs of build-crates.py, and `needs: blktests`, if it
+    runs the copy of blktests in out/blktests; `wheels`, Python packages from PyPI that are shared with the machine in /share/wheels."""
 
     def __init__(self, name):
         self.path = CLONE / "ktests/suites" / f"{name}.suite"

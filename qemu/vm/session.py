@@ -73,8 +73,12 @@ class Session:
                 shutil.copytree(self.boot["TREE"] / folder, self.share / "source" / Path(folder).name)
             for wheel in self.suite.wheels:
                 shutil.copytree(wheels.ensure(wheel), self.share / "wheels", dirs_exist_ok=True)
-            if "crates" in self.suite.needs:
-                shutil.copytree(CLONE / "out/crates", self.share / "crates")
+            for name in ("crates", "blktests"):
+                if name in self.suite.needs:
+                    shutil.copytree(CLONE / "out" / name, self.share / name)
+            if "blktests" in self.suite.needs:
+                shutil.copy(self.boot["TREE"] / ".config", self.share / "blktests.config")
+                shutil.copy(CLONE / "tools/deb/replace-rdma_rxe.conf", self.share / "blktests.modprobe")
         # A machine with another kernel has a folder of its own for the modules.
         for folder, files in ((self.share, self.options.ko), (self.share / "b", self.options.ko_b)):
             for ko in files:
