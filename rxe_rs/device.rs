@@ -50,7 +50,10 @@ use rxe_kapi::{
             Flow,
             ROCE_UDP_PORT, //
         },
-        netdev::NetDev,
+        netdev::{
+            NetDev,
+            NetId, //
+        },
         udp_tunnel::UdpEndpoint, //
     },
     rdma::{
@@ -81,6 +84,9 @@ pub(crate) struct AhPath {
 pub(crate) struct DeviceCtx {
     pub(crate) handle: DeviceHandle,
     pub(crate) netdev: NetDev,
+    /// The namespace of that when the device was created. A device whose network device leaves it
+    /// is unregistered.
+    pub(crate) net: NetId,
     /// Keeps the RoCEv2 port of the namespace open; closing it sleeps.
     #[pin]
     endpoint: Mutex<Option<UdpEndpoint<Rx>>>,
@@ -151,6 +157,7 @@ impl DeviceCtx {
             try_pin_init!(Self {
                 handle,
                 netdev,
+                net: link.net_id(),
                 endpoint <- new_mutex!(Some(endpoint), "DeviceCtx::endpoint"),
                 system_image: Atomic::new(u64::from_ne_bytes(guid)),
                 last_up: Atomic::new(last_up),

@@ -145,7 +145,7 @@ impl Device for DeviceCtx {
         // The core also offers the addresses of network devices that containers have above that of
         // the link. It can neither receive what is sent to them nor find a route for them, and the
         // connection manager would choose it for a container that has a link of its own.
-        if gid.net != self.netdev.net() {
+        if gid.net != self.net {
             let reason = c"the address is that of a network device in another namespace";
             return Err(self.handle.refuse_with(ENODEV, reason));
         }
@@ -166,6 +166,15 @@ impl Device for DeviceCtx {
     fn counters(&self, to: &mut [u64]) {
         self.counters.read_without(&self.bound_counters, to);
         Counters::put(to, Traffic::Refused, self.refused_datagrams());
+    }
+
+    fn enable(self: &Arc<Self>) -> Result {
+        if self.netdev.is_in(self.net) {
+            return Ok(());
+        }
+        // The event that would have unregistered the device came while the core did not find it.
+        self.handle.unregister();
+        Err(ENODEV)
     }
 
     fn mad(&self, request: &[u8; MAD_LEN], reply: &mut [u8; MAD_LEN]) -> MadResult {

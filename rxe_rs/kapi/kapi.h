@@ -195,7 +195,7 @@ u64 *rxe_rs_hw_stats_values(struct rdma_hw_stats *stats);
 bool rxe_rs_dev_is_aggregate(const struct net_device *ndev);
 
 /* Network namespace and speed of a network device (netdev.c). */
-bool rxe_rs_netdev_is_in(const struct net_device *ndev, const struct net *net);
+bool rxe_rs_netdev_is_in(const struct net_device *ndev, u64 net_id);
 u32 rxe_rs_netdev_speed(struct net_device *ndev);
 
 /* Attributes of a device in sysfs, and its place there (sysfs.c). */

@@ -73,6 +73,7 @@ void rxe_rs_numbers_free(struct rxe_rs_numbers *numbers);
 void rxe_rs_dev_hold(struct net_device *dev);
 void rxe_rs_dev_put(struct net_device *dev);
 u64 rxe_rs_dev_net_id(const struct net_device *dev);
+u64 rxe_rs_net_id(const struct net *net);
 void rxe_rs_net_put(struct net *net);
 bool rxe_rs_dev_is_loopback(const struct net_device *dev);
 bool rxe_rs_dev_is_up(const struct net_device *dev);

@@ -25,19 +25,20 @@ struct net *rxe_rs_netdev_net_get(const struct net_device *ndev)
 /**
  * rxe_rs_netdev_is_in() - check whether a network device is registered in a network namespace
  * @ndev: network device
- * @net: network namespace
+ * @net_id: identity of the network namespace
  *
  * If it is, all events of the device that move it or unregister it are yet to come.
  *
  * Context: Process context. Takes the RTNL lock.
  * Return: false if @ndev is unregistered or in another namespace.
  */
-bool rxe_rs_netdev_is_in(const struct net_device *ndev, const struct net *net)
+bool rxe_rs_netdev_is_in(const struct net_device *ndev, u64 net_id)
 {
 	bool is_in;
 
 	rtnl_lock();
-	is_in = READ_ONCE(ndev->reg_state) == NETREG_REGISTERED && net_eq(dev_net(ndev), net);
+	is_in = READ_ONCE(ndev->reg_state) == NETREG_REGISTERED &&
+		dev_net(ndev)->net_cookie == net_id;
 	rtnl_unlock();
 	return is_in;
 }

@@ -116,7 +116,7 @@ impl Demux {
     /// `ENOSPC` if the namespace has too many devices, `ENOMEM`.
     pub(crate) fn publish(&self, qp: &Arc<QpCtx>, reserved: Option<ReservedQpn<'_>>) -> Result {
         match (reserved, qp.service) {
-            (None, _) => self.gsi.add(qp.dev.netdev.net(), qp.clone())?,
+            (None, _) => self.gsi.add(qp.dev.net, qp.clone())?,
             // Packets do not find it by its number.
             (Some(reserved), Service::Raw) => {
                 qp.dev.raw.add(&qp.dev, qp)?;
@@ -144,7 +144,7 @@ impl Demux {
     ///
     /// `ENOSPC` if the namespace has too many devices, `ENOMEM`.
     pub(crate) fn add_device(&self, dev: &Arc<DeviceCtx>) -> Result {
-        self.devices.add(dev.netdev.net(), dev.clone())
+        self.devices.add(dev.net, dev.clone())
     }
 
     /// Removes a device.

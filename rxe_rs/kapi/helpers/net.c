@@ -118,6 +118,11 @@ u64 rxe_rs_dev_net_id(const struct net_device *dev)
 	return id;
 }
 
+u64 rxe_rs_net_id(const struct net *net)
+{
+	return net->net_cookie;
+}
+
 void rxe_rs_net_put(struct net *net)
 {
 	put_net(net);

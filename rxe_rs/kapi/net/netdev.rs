@@ -18,6 +18,12 @@ pub struct NetId(pub u64);
 pub(crate) struct Net(NonNull<bindings::net>);
 
 impl Net {
+    /// Returns its identity.
+    pub(crate) fn id(&self) -> NetId {
+        // SAFETY: The namespace is alive by the reference.
+        NetId(unsafe { bindings::rxe_rs_net_id(self.0.as_ptr()) })
+    }
+
     /// Returns the namespace.
     pub(crate) fn as_ptr(&self) -> *mut bindings::net {
         self.0.as_ptr()
@@ -72,15 +78,9 @@ impl NetDev {
         DevId(self.0.as_ptr() as usize)
     }
 
-    /// Returns the namespace of the device.
-    pub fn net(&self) -> NetId {
-        // SAFETY: The reference keeps the device alive; the same for all below.
-        NetId(unsafe { bindings::rxe_rs_dev_net_id(self.as_ptr()) })
-    }
-
     /// Takes a reference to the namespace of the device; `None` if it has ended.
     pub(crate) fn namespace(&self) -> Option<Net> {
-        // SAFETY: As in `net`.
+        // SAFETY: The reference keeps the device alive; the same for all below.
         NonNull::new(unsafe { bindings::rxe_rs_netdev_net_get(self.as_ptr()) }).map(Net)
     }
 
@@ -90,14 +90,14 @@ impl NetDev {
     /// # Context
     ///
     /// Process context; takes the RTNL lock.
-    pub(crate) fn is_in(&self, net: &Net) -> bool {
-        // SAFETY: As in `net`; the namespace is alive by the reference.
-        unsafe { bindings::rxe_rs_netdev_is_in(self.as_ptr(), net.as_ptr()) }
+    pub fn is_in(&self, net: NetId) -> bool {
+        // SAFETY: As in `namespace`.
+        unsafe { bindings::rxe_rs_netdev_is_in(self.as_ptr(), net.0) }
     }
 
     /// Returns the MTU in bytes.
     pub fn mtu(&self) -> u32 {
-        // SAFETY: As in `net`.
+        // SAFETY: As in `namespace`.
         unsafe { bindings::rxe_rs_dev_mtu(self.as_ptr()) }
     }
 
@@ -110,7 +110,7 @@ impl NetDev {
     ///
     /// Process context.
     pub fn ipsec_overhead(&self, port: u16, per_transform: u32, per_tunnel: u32) -> u32 {
-        // SAFETY: As in `net`.
+        // SAFETY: As in `namespace`.
         unsafe {
             bindings::rxe_rs_dev_ipsec_overhead(self.as_ptr(), port, per_transform, per_tunnel)
         }
@@ -118,7 +118,7 @@ impl NetDev {
 
     /// Returns the interface index.
     pub fn ifindex(&self) -> u32 {
-        // SAFETY: As in `net`.
+        // SAFETY: As in `namespace`.
         unsafe { bindings::rxe_rs_dev_ifindex(self.as_ptr()) }
     }
 
@@ -132,37 +132,37 @@ impl NetDev {
 
     /// Returns the hardware type, an `ARPHRD_` number.
     pub fn hardware_type(&self) -> u16 {
-        // SAFETY: As in `net`.
+        // SAFETY: As in `namespace`.
         unsafe { bindings::rxe_rs_dev_type(self.as_ptr()) }
     }
 
     /// Returns true for a VLAN device.
     pub fn is_vlan(&self) -> bool {
-        // SAFETY: As in `net`.
+        // SAFETY: As in `namespace`.
         unsafe { bindings::rxe_rs_dev_is_vlan(self.as_ptr()) }
     }
 
     /// Returns true for a loopback device.
     pub fn is_loopback(&self) -> bool {
-        // SAFETY: As in `net`.
+        // SAFETY: As in `namespace`.
         unsafe { bindings::rxe_rs_dev_is_loopback(self.as_ptr()) }
     }
 
     /// Returns true if the device carries Ethernet frames.
     pub fn is_ethernet(&self) -> bool {
-        // SAFETY: As in `net`.
+        // SAFETY: As in `namespace`.
         unsafe { bindings::rxe_rs_dev_is_ethernet(self.as_ptr()) }
     }
 
     /// Returns true if the device is up and has a carrier.
     pub fn is_up(&self) -> bool {
-        // SAFETY: As in `net`.
+        // SAFETY: As in `namespace`.
         unsafe { bindings::rxe_rs_dev_is_up(self.as_ptr()) }
     }
 
     /// Returns true for a bond or a team, or a port of one.
     pub fn is_aggregate(&self) -> bool {
-        // SAFETY: As in `net`.
+        // SAFETY: As in `namespace`.
         unsafe { bindings::rxe_rs_dev_is_aggregate(self.as_ptr()) }
     }
 
@@ -172,7 +172,7 @@ impl NetDev {
     ///
     /// Process context; takes the RTNL lock.
     pub fn speed(&self) -> u32 {
-        // SAFETY: As in `net`.
+        // SAFETY: As in `namespace`.
         unsafe { bindings::rxe_rs_netdev_speed(self.as_ptr()) }
     }
 

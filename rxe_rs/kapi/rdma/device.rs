@@ -190,6 +190,19 @@ pub trait Device: Sized + Send + Sync + 'static {
     /// Process context; may sleep.
     fn mad(&self, request: &[u8; MAD_LEN], reply: &mut [u8; MAD_LEN]) -> MadResult;
 
+    /// Called before the core shows the device to its clients: when it is registered, and after each
+    /// move to another namespace of the core. Until then [`with_netdev`] does not find it, so the
+    /// events of its network device have to be made up for.
+    ///
+    /// # Context
+    ///
+    /// Process context; may sleep. The core's list of devices is locked.
+    ///
+    /// # Errors
+    ///
+    /// What the registration, or the move, fails with. The device stays registered after a move.
+    fn enable(self: &Arc<Self>) -> Result;
+
     /// Called after the core has unregistered the device, when no other call follows. Must stop
     /// everything that runs on its behalf.
     ///
@@ -414,10 +427,9 @@ pub fn register<D: Device>(
         // reference to the network device keeps until then: it is that of the device or above it.
         unsafe { bindings::rxe_rs_device_set_parent(dev, ndev) };
     }
-    let run = || -> Result<DeviceHandle> {
+    let run = || -> Result {
         // SAFETY: The device is alive.
-        let (handle, ours) = unsafe { (DeviceHandle::new(raw)?, DeviceHandle::new(raw)?) };
-        let ctx = make(handle)?;
+        let ctx = make(unsafe { DeviceHandle::new(raw)? })?;
         // SAFETY: Nobody but this function knows the device yet.
         unsafe {
             drop(DeviceObject::<D>::take(dev));
@@ -429,18 +441,12 @@ pub fn register<D: Device>(
         // SAFETY: The device is complete; without a DMA device it works on kernel addresses.
         to_result(unsafe {
             bindings::ib_register_device(dev, link.name().as_char_ptr(), core::ptr::null_mut())
-        })?;
-        Ok(ours)
+        })
     };
-    let ours = run().inspect_err(|_| {
+    run().inspect_err(|_| {
         // SAFETY: The device is not registered; calls `dealloc_driver`.
         unsafe { bindings::ib_dealloc_device(dev) };
     })?;
-    // The event that would have unregistered the device may have come before it was registered.
-    if !link.netdev().is_in(link.net()) {
-        ours.unregister();
-        return Err(ENODEV);
-    }
     Ok(())
 }
 

@@ -8,7 +8,8 @@ use crate::{
     error::errno,
     net::netdev::{
         Net,
-        NetDev, //
+        NetDev,
+        NetId, //
     },
 };
 use core::{
@@ -58,7 +59,12 @@ impl NewLink<'_> {
         &self.netdev
     }
 
-    /// Its namespace, which does not end during the request.
+    /// Returns the identity of its namespace when the request was made.
+    pub fn net_id(&self) -> NetId {
+        self.net.id()
+    }
+
+    /// That namespace, which does not end during the request.
     pub(super) fn net(&self) -> &Net {
         &self.net
     }

@@ -80,6 +80,7 @@ impl<D: Device> Ops<D> {
         ops.alloc_hw_port_stats = Some(Self::alloc_hw_port_stats_callback);
         ops.get_hw_stats = Some(Self::get_hw_stats_callback);
         ops.process_mad = Some(mad::process_mad_callback::<D>);
+        ops.enable_driver = Some(Self::enable_driver_callback);
         ops.dealloc_driver = Some(Self::dealloc_driver_callback);
 
         ops.alloc_ucontext = Some(pd::alloc_ucontext_callback);
@@ -357,6 +358,14 @@ impl<D: Device> Ops<D> {
         // SAFETY: As above.
         ctx.del_gid(&unsafe { gid_entry(attr) });
         0
+    }
+
+    /// # Safety
+    ///
+    /// Called by the core with a live device.
+    unsafe extern "C" fn enable_driver_callback(dev: *mut bindings::ib_device) -> c_int {
+        // SAFETY: By the caller's guarantee; the slot was set before the device was registered.
+        errno(unsafe { ctx::<D>(dev) }.enable())
     }
 
     /// # Safety
