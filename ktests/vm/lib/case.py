@@ -15,6 +15,7 @@ fresh=True        it runs in an interpreter of its own, with no memory shared wi
 no_uml="…"        the reason to skip the test in User Mode Linux
 """
 import functools
+import gzip
 import sys
 
 # The exit status of the kernel's selftests (tools/testing/selftests/kselftest.h).
@@ -32,6 +33,17 @@ def skip(reason):
     """Ends the test as skipped."""
     print(f"SKIP: {reason}", flush=True)
     sys.exit(SKIP)
+
+
+def skip_with_kasan(reason):
+    """Ends the test as skipped on the kernel with KASAN. Others of this project tell their options as well, Debian's do not."""
+    try:
+        with gzip.open("/proc/config.gz", "rt") as options:
+            kasan = "CONFIG_KASAN=y\n" in options
+    except FileNotFoundError:
+        return
+    if kasan:
+        skip(reason)
 
 
 def families(*which):
