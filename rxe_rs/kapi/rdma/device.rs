@@ -190,9 +190,9 @@ pub trait Device: Sized + Send + Sync + 'static {
     /// Process context; may sleep.
     fn mad(&self, request: &[u8; MAD_LEN], reply: &mut [u8; MAD_LEN]) -> MadResult;
 
-    /// Called before the core shows the device to its clients: when it is registered, and after each
-    /// move to another namespace of the core. Until then [`with_netdev`] does not find it, so the
-    /// events of its network device have to be made up for.
+    /// Called before the core shows the device to its clients: when it is registered, and after
+    /// each move to another namespace of the core. Until then [`with_netdev`] does not find it, so
+    /// the events of its network device have to be made up for.
     ///
     /// # Context
     ///
