@@ -446,8 +446,7 @@ pub fn register<D: Device>(
     run().inspect_err(|_| {
         // SAFETY: The device is not registered; calls `dealloc_driver`.
         unsafe { bindings::ib_dealloc_device(dev) };
-    })?;
-    Ok(())
+    })
 }
 
 /// Unregisters all devices of a driver id and waits until that has finished.
