@@ -9,8 +9,10 @@
 # -t TOOLS    the folder of the tools for that architecture (default: out/tools or out/tools-arm64)
 # -o OUT      the folder for the packages (default: out/deb)
 #
-# With SIGN_KEY and SIGN_CERT, files with a private key and its X.509 certificate, the module is signed by the kernel's sign-file. The
-# version is that of Cargo.toml; times in packages are that of the last commit, so that a second build gives the same files.
+# With SIGN_KEY and SIGN_CERT, files with a private key and its X.509 certificate, the module is signed by the kernel's sign-file, and the
+# version of its package gets the date of the certificate, so that apt installs it over one that is not signed. package-version.sh has the
+# version of the others. Packages of other versions are removed from OUT. Times in packages are that of the last commit, so that a second
+# build gives the same files.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd -P)
 . "$here/lib.sh"
@@ -53,6 +55,8 @@ case $release in
 '' | *[!a-z0-9.+-]*) die "a package cannot have the name of the kernel \"$release\": lower case letters, digits and . + - only" ;;
 esac
 
+# Of the packages; the source for DKMS has that of Cargo.toml.
+packages=$("$here/package-version.sh")
 case $release in
 *arm64*) architecture=arm64 triplet=aarch64-linux-gnu strip=aarch64-linux-gnu-strip suffix=-arm64 ;;
 *) architecture=amd64 triplet=x86_64-linux-gnu strip=strip suffix='' ;;
@@ -72,7 +76,7 @@ cd "$work"
 fill() { sed "s/@RELEASE@/$release/g; s/@VERSION@/$version/g; s/@ARCHITECTURE@/$architecture/" "$clone/tools/deb/$1"; }
 fill control >debian/control
 {
-	printf 'rxe-rs (%s) unstable; urgency=medium\n\n  * CHANGELOG.md of the source has the changes.\n\n' "$version"
+	printf 'rxe-rs (%s) unstable; urgency=medium\n\n  * CHANGELOG.md of the source has the changes.\n\n' "$packages"
 	printf ' -- %s  %s\n' "$(sed -n 's/^Maintainer: //p' debian/control)" "$(date -uRd "@$SOURCE_DATE_EPOCH")"
 } >debian/changelog
 
@@ -95,7 +99,7 @@ script() {
 	chmod 755 "$package/DEBIAN/$1"
 }
 
-# finish [PROGRAM]: builds the package; its shared libraries are those that PROGRAM needs.
+# finish [PROGRAM [SUFFIX]]: builds the package; its shared libraries are those that PROGRAM needs, and SUFFIX is added to its version.
 finish() {
 	doc=/usr/share/doc/$package
 	put 644 "$clone/tools/deb/copyright" "$doc/copyright"
@@ -106,7 +110,9 @@ finish() {
 	: >debian/substvars
 	# It warns about diversions of the dynamic loader, which is the same file with and without them.
 	[ -z "${1:-}" ] || dpkg-shlibdeps -Tdebian/substvars -e"$package$1" 2>"$work/log" || { cat "$work/log" >&2; exit 1; }
-	dpkg-gencontrol -p"$package" -P"$package" -Tdebian/substvars
+	dpkg-gencontrol -p"$package" -P"$package" -Tdebian/substvars -v"$packages${2:-}"
+	# A pattern for all packages must not name two versions of one.
+	rm -f "$out/${package}_"*"_$(sed -n 's/^Architecture: //p' "$package/DEBIAN/control").deb"
 	dpkg-deb --root-owner-group --build "$package" "$out" >"$work/log"
 	sed -n "s/.* in '\(.*\)'\.$/\1/p" "$work/log"
 }
@@ -120,11 +126,13 @@ if [ -n "$sign" ]; then
 	[ -x "$tree/scripts/sign-file" ] || die "the kernel $release, prepared here, has no sign-file; modules for other kernels cannot be signed"
 	hash=$(sed -n 's/^CONFIG_MODULE_SIG_HASH="\(.*\)"$/\1/p' "$tree/.config")
 	"$tree/scripts/sign-file" "$hash" /dev/fd/7 /dev/fd/8 "$ko" || die "cannot sign the module with SIGN_KEY and SIGN_CERT; see the messages above"
+	since=$(openssl x509 -in /dev/fd/8 -noout -startdate)
+	sign=+signed$(date -ud "${since#*=}" +%Y%m%d%H%M%S)
 fi
 put 644 "$clone/tools/deb/rxe-rs-modules.conf" "/usr/lib/depmod.d/$package.conf"
 script postinst
 script postrm
-finish
+finish '' "$sign"
 
 package=rxe-rs-dkms
 source=/usr/src/rxe_rs-$version
@@ -157,7 +165,12 @@ put 755 "$clone/tools/deb/rxe-link" /usr/libexec/rxe_rs/rxe-link
 put 644 "$clone/tools/deb/rxe@.service" /usr/lib/systemd/system/rxe@.service
 put 644 "$clone/tools/deb/replace-rdma_rxe.conf" /usr/share/rxe_rs/replace-rdma_rxe.conf
 put 644 "$clone/tools/deb/eth0.conf" /usr/share/doc/$package/examples/eth0.conf
-put 644 "$clone/docs/install.md" /usr/share/doc/$package/install.md
+# The pages for users, which refer to each other. They do not have the other documents of the source.
+mkdir pages
+for page in containers install mpi storage troubleshooting tuning two-hosts; do
+	sed -E 's/\[([^]]*)\]\(\.\.\/([^)#]*)[^)]*\)/\1 (\2 of the source)/g' "$clone/docs/$page.md" >pages/$page.md
+done
+put 644 pages/*.md /usr/share/doc/$package/
 mkdir -p $package/etc/rxe_rs
 script postinst
 script prerm
@@ -169,7 +182,7 @@ libraries=/usr/lib/$triplet
 put 644 "$tools/lib/librxe_rs.so.1" $libraries/librxe_rs.so.1
 $strip --strip-unneeded "$package$libraries/librxe_rs.so.1"
 mkdir $package/DEBIAN
-echo "librxe_rs 1 librxe-rs1 (>= $version)" >$package/DEBIAN/shlibs
+echo "librxe_rs 1 librxe-rs1 (>= $version~)" >$package/DEBIAN/shlibs
 echo 'activate-noawait ldconfig' >$package/DEBIAN/triggers
 finish $libraries/librxe_rs.so.1
 

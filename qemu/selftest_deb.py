@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+import time
 import unittest
 import unittest.mock
 from pathlib import Path
@@ -16,8 +17,11 @@ TOP = HERE.parent
 DEB = TOP / "tools/deb"
 VERSION = re.search(r'^version = "(.*)"$', (TOP / "Cargo.toml").read_text(), re.M)[1]
 RELEASE = "7.9.1+deb13-amd64"
+# That of the packages, which package-version.sh has tests for.
+PACKAGES = subprocess.run(HERE / "package-version.sh", stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
 SOURCE = f"usr/src/rxe_rs-{VERSION}"
 
+PAGES = ("containers", "install", "mpi", "storage", "troubleshooting", "tuning", "two-hosts")
 # The packages beside that of the module, with the files of the libraries below @LIBRARIES@.
 CONTENTS = {
     "rxe-rs-dkms": {
@@ -30,7 +34,7 @@ CONTENTS = {
         "etc/rxe_rs/", "usr/bin/rxectl", "usr/share/man/man1/rxectl.1.gz", "usr/share/man/man1/rxectl-qp.1.gz", "usr/share/man/man7/rxe_rs.7.gz",
         "usr/share/bash-completion/completions/rxectl", "usr/share/zsh/vendor-completions/_rxectl",
         "usr/share/fish/vendor_completions.d/rxectl.fish", "usr/libexec/rxe_rs/rxe-link", "usr/lib/systemd/system/rxe@.service",
-        "usr/share/rxe_rs/replace-rdma_rxe.conf", "usr/share/doc/rxe-rs-tools/install.md", "usr/share/doc/rxe-rs-tools/examples/eth0.conf"},
+        "usr/share/rxe_rs/replace-rdma_rxe.conf", *(f"usr/share/doc/rxe-rs-tools/{page}.md" for page in PAGES), "usr/share/doc/rxe-rs-tools/examples/eth0.conf"},
     "librxe-rs1": {"@LIBRARIES@/librxe_rs.so.1"},
     "librxe-rs-dev": {
         "@LIBRARIES@/librxe_rs.so", "@LIBRARIES@/librxe_rs.a", "usr/include/rxe_rs.h", "usr/include/rxe_rs_verbs.h",
@@ -114,7 +118,7 @@ class Packages(StandIns):
     def test_names(self):
         """Of the files: version and architecture."""
         for package, path in self.files.items():
-            self.assertEqual(path.name, f"{package}_{VERSION}_{'all' if package == 'rxe-rs-dkms' else self.ARCHITECTURE}.deb")
+            self.assertEqual(path.name, f"{package}_{PACKAGES}_{'all' if package == 'rxe-rs-dkms' else self.ARCHITECTURE}.deb")
 
     def test_processor(self):
         """What is compiled is for the processors of the architecture."""
@@ -139,14 +143,14 @@ class Packages(StandIns):
     def test_fields(self):
         for package in self.files:
             with self.subTest(package):
-                self.assertEqual((self.field(package, "Version"), self.field(package, "Architecture"), self.field(package, "Source")), (VERSION, "all" if package == "rxe-rs-dkms" else self.ARCHITECTURE, "rxe-rs"))
+                self.assertEqual((self.field(package, "Version"), self.field(package, "Architecture"), self.field(package, "Source")), (PACKAGES, "all" if package == "rxe-rs-dkms" else self.ARCHITECTURE, "rxe-rs"))
         self.assertEqual(self.field(self.modules, "Depends"), f"linux-image-{self.RELEASE}, kmod")
         self.assertEqual(self.field(self.modules, "Provides"), "rxe-rs-modules")
         for name in ("dkms", "rustc", "rust-src", "bindgen", "gcc-14", "libelf-dev", "libssl-dev"):
             self.assertRegex(self.field("rxe-rs-dkms", "Depends"), rf"(^|, ){name}\b")
         # apt cannot know which kernel is installed, and would download the source of another one.
         self.assertEqual(self.field("rxe-rs-dkms", "Recommends"), "rxe-rs-tools")
-        self.assertEqual(self.field("librxe-rs-dev", "Depends"), f"librxe-rs1 (= {VERSION}), libibverbs-dev")
+        self.assertEqual(self.field("librxe-rs-dev", "Depends"), f"librxe-rs1 (= {PACKAGES}), libibverbs-dev")
         # By the symbols of that architecture's library, not by its version.
         newest = run("dpkg-query", "-W", "-f", "${Version}", f"libc6:{self.ARCHITECTURE}").split("-")[0]
         for package in ("rxe-rs-tools", "librxe-rs1"):
@@ -245,6 +249,31 @@ class Packages(StandIns):
             script("postrm", "remove", False)
             self.assertEqual(list(modules.iterdir()), [])
 
+    def test_removal_lets_dkms_build(self):
+        """DKMS has skipped the kernel while the package was installed."""
+        with tempfile.TemporaryDirectory() as folder:
+            root = Path(folder)
+            run("dpkg-deb", "--control", self.files[self.modules], root / "scripts")
+            modules = root / f"lib/modules/{self.RELEASE}"
+            modules.mkdir(parents=True)
+            (modules / "modules.order").touch()
+            text = (root / "scripts/postrm").read_text().replace("/lib/modules", f"{root}/lib/modules").replace("/usr/libexec", folder)
+            for name, script in (("depmod", 'mkdir "$2"'), ("dpkg-trigger", f'echo "$*" >>{root}/called; exit 1')):
+                (root / name).write_text(f"#!/bin/sh\n{script}\n")
+                (root / name).chmod(0o755)
+
+            def triggered(argument):
+                (root / "called").write_text("")
+                run("sh", "-c", text, "postrm", argument, env={**os.environ, "PATH": f"{root}:{os.environ['PATH']}"})
+                return (root / "called").read_text()
+            self.assertEqual(triggered("remove"), "")
+            (root / "rxe_rs").mkdir()
+            shutil.copy(root / "depmod", root / "rxe_rs/rxe-dkms")
+            self.assertEqual(triggered("remove"), "--no-await /usr/src\n")
+            self.assertIn("interest-noawait /usr/src\n", (DEB / "rxe-rs-dkms.triggers").read_text())
+            # The next version of the package has a module again.
+            self.assertEqual(triggered("upgrade"), "")
+
     def test_says_that_another_kernel_runs(self):
         """One line, and only on a system that runs: in the tree of an image the running kernel is not that of the system."""
         with tempfile.TemporaryDirectory() as folder:
@@ -262,260 +291,42 @@ class Packages(StandIns):
                     self.assertEqual(len(said.splitlines()), lines, said)
                     self.assertEqual(f"Linux {other} runs; boot the former, or install rxe-rs-modules-{other}\n" in said, bool(lines), said)
 
+    def test_pages_refer_to_what_is_there(self):
+        with tempfile.TemporaryDirectory() as folder:
+            run("dpkg-deb", "--extract", self.files["rxe-rs-tools"], folder)
+            pages = {path.name: path.read_text() for path in (Path(folder) / "usr/share/doc/rxe-rs-tools").glob("*.md")}
+            self.assertEqual(set(pages), {f"{page}.md" for page in PAGES})
+            found = [link for text in pages.values() for link in re.findall(r"\]\((?!https?:)([^)#]+)", text)]
+            self.assertGreater(len(found), 8)
+            self.assertEqual(set(found) - set(pages), set())
+
     def test_library(self):
         with tempfile.TemporaryDirectory() as folder:
             run("dpkg-deb", "--extract", self.files["librxe-rs-dev"], folder)
             self.assertEqual(os.readlink(f"{folder}/{self.libraries}/librxe_rs.so"), "librxe_rs.so.1")
             run("dpkg-deb", "--control", self.files["librxe-rs1"], folder)
-            self.assertEqual((Path(folder) / "shlibs").read_text(), f"librxe_rs 1 librxe-rs1 (>= {VERSION})\n")
+            self.assertEqual((Path(folder) / "shlibs").read_text(), f"librxe_rs 1 librxe-rs1 (>= {VERSION}~)\n")
         self.assertIn("librxe_rs.so.1", (TOP / "tools/librxe_rs/build.rs").read_text())
 
     def test_same_again(self):
+        """Packages of another version are removed: docs/install.md names them by patterns."""
         again = self.folder / "again"
+        again.mkdir()
+        old = [again / f"rxe-rs-tools_0.0.1_{self.ARCHITECTURE}.deb", again / f"{self.modules}_0.0.1+signed1_{self.ARCHITECTURE}.deb"]
+        others = [again / "rxe-rs-tools_0.0.1_s390x.deb", again / f"{self.modules}-other_0.0.1_{self.ARCHITECTURE}.deb"]
+        for path in (*old, *others):
+            path.touch()
         self.assertEqual(self.build(self.module(), again)[0], 0)
         for path in self.files.values():
             with self.subTest(path.name):
                 self.assertEqual(path.read_bytes(), (again / path.name).read_bytes())
+        self.assertEqual([path.exists() for path in (*old, *others)], [False, False, True, True])
 
 
 class PackagesForArm64(Packages):
     """Of a module for arm64: what is in them is built by cross compilers."""
     GCC, OBJCOPY, RELEASE = "aarch64-linux-gnu-gcc-14", "aarch64-linux-gnu-objcopy", "7.9.1+deb13-cloud-arm64"
     ARCHITECTURE, TRIPLET, MACHINE = "arm64", "aarch64-linux-gnu", "AArch64"
-
-
-class Dkms(unittest.TestCase):
-    """rxe-dkms on a simulated host: what it says about a kernel, and that builds fail softly."""
-
-    KERNEL, PACKAGE = "7.2.12+deb13-amd64", "7.2.12-1~bpo13+1"
-    AGAIN = f"dkms install rxe_rs/1.0 -k {KERNEL}"
-
-    def setUp(self):
-        """A host on which a build is possible."""
-        self.root = Path(self.enterContext(tempfile.TemporaryDirectory()))
-        self.put("lib/modules/{}/modules.order", "")
-        self.put("lib/modules/{}/build/include/config/auto.conf",
-                 'CONFIG_RUST=y\nCONFIG_RUSTC_VERSION=108501\nCONFIG_RUSTC_VERSION_TEXT="rustc 1.85.1 (4eb16 2025-03-15) (built)"\n')
-        self.put("usr/src/rxe_rs-1.0/dkms.conf", 'PACKAGE_VERSION="1.0"\n')
-        self.put("usr/src/linux-source-7.2.tar.xz", "")
-        self.put("sysroot/lib/rustlib/src/rust/library/core/src/lib.rs", "")
-        (self.root / "var/lib/dkms").mkdir(parents=True)
-        self.rustc("1.85.1")
-        self.versions({f"linux-headers-{self.KERNEL}": self.PACKAGE, "linux-source-7.2": self.PACKAGE})
-        self.free(5000)
-        self.program("usr/bin/dkms", f'echo "dkms $*" >>{self.root}/called')
-        self.program("usr/libexec/rxe_rs/kernel-tree", 'echo "kernel-tree $1"; [ $1 != make ] || touch out/7.2/rxe_rs.ko')
-        self.folder = self.root / "build"
-        self.folder.mkdir()
-
-    def put(self, path, text):
-        path = self.root / path.format(self.KERNEL)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-        return path
-
-    def program(self, path, script):
-        self.put(path, f"#!/bin/sh\n{script}\n").chmod(0o755)
-
-    def rustc(self, version):
-        self.program("usr/bin/rustc", f'case $1 in --version) echo "rustc {version} (abc 2025-01-01)" ;; *) echo {self.root}/sysroot ;; esac')
-
-    def versions(self, packages, files=()):
-        """What dpkg knows: the versions of packages, and files of that of the module."""
-        cases = " ".join(f'{name}) echo "installed {version}" ;;' for name, version in packages.items())
-        owned = " ".join(f'"*{path}") echo "rxe-rs-modules-{self.KERNEL}: /usr{path}" ;;' for path in files)
-        self.program("usr/bin/dpkg-query", f'[ $1 != -S ] || case "$2" in {owned} *) exit 1 ;; esac\n[ $1 = -S ] || case $4 in {cases} *) exit 1 ;; esac')
-
-    def free(self, mebibytes):
-        self.program("usr/bin/df", f"echo header; echo x x x {mebibytes} x x")
-
-    def rxe_dkms(self, *arguments, log=None):
-        done = subprocess.run([DEB / "rxe-dkms", *arguments], cwd=self.folder, stdout=log or subprocess.PIPE,
-                              stderr=subprocess.STDOUT, text=True, env={**os.environ, "RXE_DKMS_ROOT": str(self.root)})
-        return done.returncode, done.stdout
-
-    def says(self, reason, remedy):
-        """`why` and `status` say so, `build` too, and it is skipped; nothing remains in its folder."""
-        self.assertEqual(self.rxe_dkms("why", self.KERNEL), (0, f"{reason}\n{remedy}\n"))
-        self.assertEqual(self.rxe_dkms("status"), (0, f"rxe_rs: not built for {self.KERNEL}: {reason}; {remedy}\n"))
-        self.assertEqual(self.rxe_dkms("build", self.KERNEL), (77, f"rxe_rs: {reason}; {remedy}\n"))
-        self.assertEqual(list(self.folder.iterdir()), [])
-        self.assertEqual(self.rxe_dkms("all")[0], 0)
-        self.assertFalse((self.root / "called").exists(), "a build that cannot succeed has been started")
-
-    def test_no_headers(self):
-        shutil.rmtree(self.root / f"lib/modules/{self.KERNEL}/build")
-        self.says(f"linux-headers-{self.KERNEL} is not installed", f"apt install linux-headers-{self.KERNEL}")
-
-    def test_neither_headers_nor_source(self):
-        """The remedy has both packages, the source with the version of the kernel."""
-        shutil.rmtree(self.root / f"lib/modules/{self.KERNEL}/build")
-        image, needed = {f"linux-image-{self.KERNEL}": self.PACKAGE}, f"apt install linux-headers-{self.KERNEL}"
-        for packages, remedy in (({}, f"{needed} linux-source-7.2"), (image, f"{needed} linux-source-7.2={self.PACKAGE}"),
-                                 (image | {"linux-source-7.2": "7.2.11-1"}, f"{needed} linux-source-7.2={self.PACKAGE}"),
-                                 (image | {"linux-source-7.2": self.PACKAGE}, needed)):
-            with self.subTest(packages):
-                self.versions(packages)
-                self.says(f"linux-headers-{self.KERNEL} is not installed", remedy)
-
-    def test_no_source(self):
-        self.versions({f"linux-headers-{self.KERNEL}": self.PACKAGE})
-        self.says("linux-source-7.2 is not installed", f"apt install linux-source-7.2={self.PACKAGE}")
-
-    def test_other_source(self):
-        self.versions({f"linux-headers-{self.KERNEL}": self.PACKAGE, "linux-source-7.2": "7.2.11-1"})
-        self.says(f"linux-source-7.2 is of 7.2.11-1, and the kernel of {self.PACKAGE}",
-                  f"apt install linux-source-7.2={self.PACKAGE}, or upgrade the kernel to that of linux-source-7.2")
-
-    def test_other_rustc(self):
-        self.rustc("1.90.0")
-        self.says(f"the kernel was built by rustc 1.85.1, and {self.root}/usr/bin/rustc is rustc 1.90.0",
-                  f"install that version (apt-cache policy rustc), or the module package rxe-rs-modules-{self.KERNEL}")
-
-    def test_no_library_source(self):
-        shutil.rmtree(self.root / "sysroot")
-        self.says("rust-src is not installed", "apt install rust-src")
-
-    def test_no_space(self):
-        self.free(200)
-        self.says(f"{self.root}/var/lib/dkms has 200 MiB free, and a build needs 1000 MiB", f"free some space, then: {self.AGAIN}")
-
-    def test_kernel_without_rust(self):
-        self.put("lib/modules/{}/build/include/config/auto.conf", "CONFIG_NET=y\n")
-        self.says("this kernel was built without Rust", "boot a kernel of Debian's backports")
-
-    def test_other_series(self):
-        self.assertEqual(self.rxe_dkms("why", "6.12.1-amd64")[1].splitlines()[0], "rxe_rs is for Linux 7.2 and 7.3")
-        self.put("lib/modules/6.12.1-amd64/modules.order", "")
-        self.assertNotIn("6.12.1", self.rxe_dkms("status")[1])
-
-    def test_build(self):
-        status, said = self.rxe_dkms("build", self.KERNEL)
-        self.assertEqual((status, said), (0, "kernel-tree unpack\nkernel-tree prepare\nkernel-tree make\n"))
-        self.assertEqual([path.name for path in self.folder.iterdir()], ["rxe_rs.ko"])
-
-    def test_failed_build(self):
-        """The tree is removed, the step is named, and `why` has it later, with DKMS's log as long as that is of this kernel."""
-        self.program("usr/libexec/rxe_rs/kernel-tree", "mkdir -p linux; [ $1 != prepare ]")
-        status, said = self.rxe_dkms("build", self.KERNEL)
-        self.assertEqual((status, said), (77, "rxe_rs: the build failed (kernel-tree prepare)\n"))
-        self.assertEqual(list(self.folder.iterdir()), [])
-        log = self.put("var/lib/dkms/rxe_rs/1.0/build/make.log",
-                       f"DKMS (dkms-3.2.2) make.log for rxe_rs/1.0 for kernel {self.KERNEL} (x86_64)\n{said}\n# exit code: 77\n")
-        self.assertEqual(self.rxe_dkms("why", self.KERNEL)[1], f"the build failed (kernel-tree prepare)\nsee {log}; then: {self.AGAIN}\n")
-        log.write_text("DKMS (dkms-3.2.2) make.log for rxe_rs/1.0 for kernel 7.3.4 (x86_64)\n")
-        self.assertEqual(self.rxe_dkms("why", self.KERNEL)[1], f"the build failed (kernel-tree prepare)\n{self.AGAIN}; then see {log}\n")
-        # A build that succeeds leaves nothing to tell.
-        self.program("usr/libexec/rxe_rs/kernel-tree", "[ $1 != make ] || touch out/7.2/rxe_rs.ko")
-        self.assertEqual(self.rxe_dkms("build", self.KERNEL)[0], 0)
-        self.assertEqual(self.rxe_dkms("why", self.KERNEL)[1], f"it has not been built yet\n{self.AGAIN}\n")
-        self.assertEqual(list(self.root.rglob("failed-*")), [])
-
-    def test_interrupted_build(self):
-        self.program("usr/libexec/rxe_rs/kernel-tree", "mkdir -p linux; kill -KILL $PPID")
-        self.assertEqual(self.rxe_dkms("build", self.KERNEL)[0], -9)
-        self.assertEqual(self.rxe_dkms("why", self.KERNEL)[1].splitlines()[0], "the build was interrupted")
-        # `dpkg --configure -a` completes the installation.
-        self.assertEqual(self.rxe_dkms("all")[0], 0)
-        self.assertIn(f"-k {self.KERNEL}", (self.root / "called").read_text())
-
-    def test_two_kernels_that_fail(self):
-        """Both have their reasons, and neither is built again as long as nothing has changed; the versions of one concern that one only."""
-        other, log = "7.3.4+deb13-amd64", "/var/lib/dkms/rxe_rs/1.0/build/make.log"
-        for name in ("modules.order", "build/include/config/auto.conf"):
-            self.put(f"lib/modules/{other}/{name}", (self.root / f"lib/modules/{self.KERNEL}/{name}").read_text())
-        self.put("usr/src/linux-source-7.3.tar.xz", "")
-        versions = {f"linux-headers-{self.KERNEL}": self.PACKAGE, "linux-source-7.2": self.PACKAGE,
-                    f"linux-headers-{other}": "7.3.4-1", "linux-source-7.3": "7.3.4-1"}
-        self.versions(versions)
-        self.program("usr/libexec/rxe_rs/kernel-tree", "case $PWD:$1 in *7.2*:unpack | *7.3*:prepare) exit 1 ;; esac")
-        # As DKMS, which has one folder for builds.
-        self.program("usr/bin/dkms", f"""echo "$7" >>{self.root}/called
-mkdir -p {self.root}{log[:-9]}/$7
-cd {self.root}{log[:-9]}/$7
-echo "DKMS (dkms-3.2.2) make.log for rxe_rs/1.0 for kernel $7 (x86_64)" >{self.root}{log}
-{DEB / "rxe-dkms"} build "$7" >>{self.root}{log} || exit 10""")
-
-        def built():
-            self.put("called", "")
-            self.assertEqual(self.rxe_dkms("all")[0], 0)
-            return (self.root / "called").read_text().split()
-        self.assertEqual(built(), [self.KERNEL, other])
-        self.assertEqual(built(), [])
-        self.assertEqual([self.rxe_dkms("why", release)[1].splitlines()[0] for release in (self.KERNEL, other)],
-                         ["the build failed (kernel-tree unpack)", "the build failed (kernel-tree prepare)"])
-        versions[f"linux-headers-{other}"] = versions["linux-source-7.3"] = "7.3.4-2"
-        self.versions(versions)
-        self.assertEqual(built(), [other])
-        self.rustc("1.85.1 ")
-        self.assertEqual(built(), [self.KERNEL, other])
-        self.assertEqual(built(), [])
-
-    def test_marks_are_removed(self):
-        """With the package."""
-        self.assertIn("/failed-*", (DEB / "rxe-rs-dkms.prerm").read_text())
-
-    def test_disk_full(self):
-        self.program("usr/libexec/rxe_rs/kernel-tree", f"mkdir -p linux; cp {self.root}/full {self.root}/usr/bin/df; exit 1")
-        self.put("full", "#!/bin/sh\necho header; echo x x x 0 x x\n").chmod(0o755)
-        self.assertEqual(self.rxe_dkms("build", self.KERNEL),
-                         (77, f"rxe_rs: the build failed: no space left in {self.root}/var/lib/dkms\n"))
-        self.assertEqual(list(self.folder.iterdir()), [])
-        # Nor has the log any space: that the build cannot say so is no reason to stop the installation of a kernel.
-        with open("/dev/full", "w") as log:
-            self.assertEqual(self.rxe_dkms("build", self.KERNEL, log=log), (77, None))
-            (self.root / "usr/src/linux-source-7.2.tar.xz").unlink()
-            self.assertEqual(self.rxe_dkms("build", self.KERNEL, log=log), (77, None))
-
-    def nothing_to_tell(self):
-        for arguments in (("why", self.KERNEL), ("status",), ("all",)):
-            self.assertEqual(self.rxe_dkms(*arguments), (0, ""))
-        self.assertFalse((self.root / "called").exists())
-
-    def test_installed(self):
-        """By DKMS, then by the package, too, whose module DKMS would move away."""
-        self.program("usr/bin/modinfo", 'cat "$3"')
-        self.put("lib/modules/{}/updates/dkms/rxe_rs.ko.xz", "1.0\n")
-        self.nothing_to_tell()
-        path = "/lib/modules/{}/updates/rxe_rs.ko".format(self.KERNEL)
-        self.put(path[1:], "")
-        self.versions({}, [path])
-        self.nothing_to_tell()
-        self.assertEqual(self.rxe_dkms("build", self.KERNEL), (77, f"rxe_rs: the package rxe-rs-modules-{self.KERNEL} is installed\n"))
-
-    def test_module_of_no_package(self):
-        """A user has put it there (README.md)."""
-        path = self.put("lib/modules/{}/updates/rxe_rs.ko", "")
-        self.says(f"{path} belongs to no package, and DKMS does not replace it", f"to use the module of DKMS: rm {path}; {self.AGAIN}")
-
-    def test_module_of_another_version(self):
-        """A removal that has failed has left it, or the disk was full while DKMS wrote it. It is replaced, and DKMS does not keep it."""
-        self.program("usr/bin/modinfo", 'cat "$3"')
-        for text in ("0.9\n", ""):
-            with self.subTest(text):
-                path = self.put("lib/modules/{}/updates/dkms/rxe_rs.ko.xz", text)
-                self.assertEqual(self.rxe_dkms("why", self.KERNEL), (0, f"it has not been built yet\n{self.AGAIN}\n"))
-                self.assertEqual(self.rxe_dkms("all")[0], 0)
-                self.assertEqual((self.root / "called").read_text(), f"dkms install -m rxe_rs -v 1.0 -k {self.KERNEL}\n")
-                (self.root / "called").unlink()
-                self.assertEqual(self.rxe_dkms("build", self.KERNEL)[0], 0)
-                self.assertFalse(path.exists())
-        # This is one of DKMS.
-        path = self.put("lib/modules/{}/updates/dkms/rxe_rs.ko.xz", "0.9\n")
-        (self.root / f"var/lib/dkms/rxe_rs/kernel-{self.KERNEL}-x86_64").symlink_to("0.9")
-        self.assertEqual(self.rxe_dkms("build", self.KERNEL)[0], 0)
-        self.assertTrue(path.exists())
-
-    def test_all(self):
-        """A failure of DKMS does not fail the installation of the package."""
-        self.program("usr/bin/dkms", f'echo "dkms $*" >>{self.root}/called; exit 10')
-        status, said = self.rxe_dkms("all")
-        self.assertEqual((status, said), (0, f"rxe_rs: not built for {self.KERNEL}: it has not been built yet; {self.AGAIN}\n"))
-        self.assertEqual((self.root / "called").read_text(), f"dkms install -m rxe_rs -v 1.0 -k {self.KERNEL}\n")
-        (self.root / "called").unlink()
-        self.put("etc/dkms/no-autoinstall", "")
-        self.assertEqual(self.rxe_dkms("all"), (0, "rxe_rs: not built, because of /etc/dkms/no-autoinstall\n"))
-        self.assertFalse((self.root / "called").exists())
 
 
 class Link(unittest.TestCase):
@@ -602,8 +413,8 @@ exit $status
         (self.root / "sys/module/rxe_rs").rmdir()
         self.program("modprobe", "echo modprobe: FATAL: Module rxe_rs not found in directory x >&2; exit 1")
         for release, remedy in (("7.3.4+deb13-amd64", "install the package rxe-rs-modules-7.3.4+deb13-amd64"),
-                                ("6.12.48+deb13-amd64", "it is for Linux 7.2 and 7.3; boot such a kernel: apt install -t trixie-backports linux-image-amd64"),
-                                ("7.20.1-amd64", "it is for Linux 7.2 and 7.3; boot such a kernel: apt install -t trixie-backports linux-image-amd64")):
+                                ("6.12.48+deb13-amd64", "it is for Linux 7.2 and 7.3; install such a kernel (/usr/share/doc/rxe-rs-tools/install.md, The kernel) and boot it"),
+                                ("7.20.1-amd64", "it is for Linux 7.2 and 7.3; install such a kernel (/usr/share/doc/rxe-rs-tools/install.md, The kernel) and boot it")):
             with self.subTest(release):
                 self.program("uname", f"echo {release}")
                 # In a folder without rxe-dkms.
@@ -735,8 +546,15 @@ class Signing(StandIns):
         out = self.folder / "signed"
         status, said = self.build(module, out, SIGN_KEY=key, SIGN_CERT=certificate)
         self.assertEqual(status, 0, said)
+        # A version of its own, as apt does not replace the unsigned package by one of the same version.
+        since = run("openssl", "x509", "-in", certificate, "-noout", "-startdate").strip().partition("=")[2]
+        version = PACKAGES + time.strftime("+signed%Y%m%d%H%M%S", time.strptime(since, "%b %d %H:%M:%S %Y %Z"))
+        names = [path.name for path in out.glob("rxe-rs-modules-*")]
+        self.assertEqual(names, [f"rxe-rs-modules-{release}_{version}_amd64.deb"])
+        self.assertEqual(subprocess.run(["dpkg", "--compare-versions", version, "gt", PACKAGES]).returncode, 0)
+        self.assertTrue((out / f"rxe-rs-tools_{PACKAGES}_amd64.deb").exists())
         with tempfile.TemporaryDirectory() as folder:
-            run("dpkg-deb", "--extract", out / f"rxe-rs-modules-{release}_{VERSION}_amd64.deb", folder)
+            run("dpkg-deb", "--extract", out / names[0], folder)
             installed = Path(folder) / f"usr/lib/modules/{release}/updates/rxe_rs.ko"
             self.assertEqual(run("modinfo", "-F", "signer", installed).strip(), "a test of rxe_rs")
         self.assertEqual(run("modinfo", "-F", "signer", module).strip(), "")

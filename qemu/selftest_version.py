@@ -73,6 +73,79 @@ class Version(unittest.TestCase):
         self.assertEqual(said, [f'-DRXE_RS_VERSION="{VERSION}"', VERSION])
 
 
+class Packages(unittest.TestCase):
+    """package-version.sh, in a repository of the test."""
+
+    def setUp(self):
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        self.time = 1_800_000_000
+        self.cargo("1.2.3")
+
+    def cargo(self, version):
+        (self.folder / "Cargo.toml").write_text(f'[workspace.package]\nversion = "{version}"\n')
+
+    def git(self, *arguments):
+        who = {f"GIT_{role}_{field}": "test@example.org" for role in ("AUTHOR", "COMMITTER") for field in ("NAME", "EMAIL")}
+        when = {"GIT_COMMITTER_DATE": f"{self.time} +0200", "GIT_AUTHOR_DATE": f"{self.time} +0200"}
+        done = subprocess.run(["git", "-C", self.folder, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              env={**os.environ, **who, **when})
+        self.assertEqual(done.returncode, 0, done.stdout)
+        return done.stdout.strip()
+
+    def commit(self):
+        self.time += 3600
+        self.git("add", "-A")
+        self.git("commit", "-q", "--allow-empty", "-m", "test")
+        return self.git("log", "-1", "--format=%h")
+
+    def version(self, folder="."):
+        done = subprocess.run([HERE / "package-version.sh", self.folder / folder], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        return done.stdout.strip()
+
+    def test_grows_with_each_change(self):
+        self.git("init", "-q")
+        versions = []
+        commit = self.commit()
+        versions.append(self.version())
+        self.assertEqual(versions[0], f"1.2.3~git20270115.090000.{commit}")
+        commit = self.commit()
+        versions.append(self.version())
+        self.assertEqual(versions[1], f"1.2.3~git20270115.100000.{commit}")
+        for seconds in (1800, 1900):
+            (self.folder / "changed file").write_text(f"{seconds}\n")
+            os.utime(self.folder / "changed file", (self.time + seconds, self.time + seconds))
+            self.git("add", "-N", ".")
+            versions.append(self.version())
+        self.assertEqual(versions[-1], f"1.2.3~git20270115.103140.{commit}.modified")
+        self.commit()
+        self.git("tag", "v1.2.3")
+        versions.append(self.version())
+        self.assertEqual(versions[-1], "1.2.3")
+        (self.folder / "changed file").unlink()
+        versions.append(self.version())
+        self.assertRegex(versions[-1], r"^1\.2\.3\+git\S+\.modified$")
+        commit = self.commit()
+        versions.append(self.version())
+        self.assertEqual(versions[-1], f"1.2.3+git20270115.120000.{commit}")
+        self.cargo("1.2.4")
+        self.commit()
+        versions.append(self.version())
+        self.assertTrue(versions[-1].startswith("1.2.4~git"))
+        for old, new in zip(versions, versions[1:]):
+            with self.subTest(old=old, new=new):
+                self.assertEqual(subprocess.run(["dpkg", "--compare-versions", old, "lt", new]).returncode, 0)
+
+    def test_without_git(self):
+        """The source of a release, unpacked anywhere, also in a folder of another repository."""
+        self.assertEqual(self.version(), "1.2.3")
+        (self.folder / "inner").mkdir()
+        (self.folder / "Cargo.toml").rename(self.folder / "inner/Cargo.toml")
+        self.git("init", "-q")
+        self.commit()
+        self.assertEqual(self.version("inner"), "1.2.3")
+
+
 class Module(unittest.TestCase):
     """The version that modinfo shows."""
 

@@ -537,8 +537,7 @@ case_secure_boot_is_on() {
 
 # module_of FOLDER: replaces the package of the module.
 module_of() {
-	apt purge "rxe-rs-modules-$release"
-	apt install "$here/$1/rxe-rs-modules-${release}_"*.deb
+	apt install --allow-downgrades "$here/$1/rxe-rs-modules-${release}_"*.deb
 }
 
 case_unsigned_module_is_refused() {
