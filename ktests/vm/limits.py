@@ -37,7 +37,7 @@ import pyverbs.enums as e
 
 from lib import dmabuf, host, mcast, rings, segments, ties, uverbs
 from lib.bystander import Bystander
-from lib.case import skip, skip_with_kasan
+from lib.case import skip, skip_with
 from lib.ends import ACCESS, End, completion, happens, pair, soon
 from lib.keys import PAGE, page_buffer
 from lib.netlink import Netlink, index_of
@@ -317,6 +317,27 @@ def send_requests(end):
     return make
 
 
+def offers(end, names):
+    """The slots of the requests whose payload the receiver copies from the memory of the sender: for queue pairs that are connected already,
+    and have sent one message, of which they have learnt that the peer is in the same kernel."""
+    peer = End(names[2], int(names[3]), size=end.size)
+
+    def send(sender, receiver):
+        receiver.recv(receiver.sge())
+        sender.post(e.IBV_WR_SEND, sender.sge())
+        sender.complete()
+        receiver.complete()
+        return sender, receiver
+    pairs = []
+    for _ in range(SOME):
+        sender, receiver = end.with_another_qp(), peer.with_another_qp()
+        sender.connect(receiver, 1, 2)
+        receiver.connect(sender, 2, 1)
+        pairs.append(send(sender, receiver))
+    pairs = iter(pairs)
+    return lambda: send(*next(pairs))
+
+
 def ring_pages(end):
     """All pages of the queues of queue pairs that exist already."""
     qps = [queue_pair(end, 63, 32)() for _ in range(SOME)]
@@ -567,6 +588,11 @@ def test_charged_send_requests(names):
     charged(names, send_requests, 36000, count=SOME)
 
 
+def test_charged_offers(names):
+    # A page.
+    charged(names, lambda end: offers(end, names), 3500, count=SOME)
+
+
 def test_charged_resized_shared_queue(names):
     charged(names, resized_shared_queue, 1 << 16, count=SOME)
 
@@ -654,7 +680,8 @@ def test_charged_ring_pages(names):
 
 def test_queues_not_written(names):
     """Queue pairs are charged for pages of their queues that have been written, and not for more than a megabyte each that has not."""
-    skip_with_kasan("KASAN's red zones are charged")
+    skip_with("KASAN", "KASAN's red zones are charged")
+    skip_with("LOCKDEP", "what lockdep has in each lock is charged")
     number, error, bytes_charged, kills, *_ = run(names, lambda end: queue_pair(end, 1000, 32), FEW)
     assert not error and not kills and number == FEW, (number, error, kills)
     assert bytes_charged < 30000 * number, f"{bytes_charged} bytes for {number}"

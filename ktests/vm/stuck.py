@@ -15,7 +15,7 @@ from pyverbs.qp import QPAttr
 from pyverbs.wr import SGE
 import pyverbs.enums as e
 
-from lib.case import skip_with_kasan
+from lib.case import skip_with
 from lib.counters import counter
 from lib.ends import ACCESS, pair, pattern, soon
 from lib.memory import provide
@@ -42,7 +42,7 @@ def allocated():
 
 def test_packets_wait_up_to_a_limit(names):
     """Deferred packets take at most 16 MiB of a device, whatever the number of queue pairs; further ones are dropped and counted."""
-    skip_with_kasan("the allocator counts KASAN's red zones")
+    skip_with("KASAN", "the allocator counts KASAN's red zones")
     area = Area(PAIRS * SIZE, anonymous=True)
     fd = provide(area)
     ends = [pair(names, size=4096, depth=4, qp_type=e.IBV_QPT_UC) for _ in range(PAIRS)]

@@ -18,3 +18,14 @@ use kernel::{
 pub fn gfp_atomic_account() -> Flags {
     GFP_ATOMIC | (GFP_KERNEL_ACCOUNT & !GFP_KERNEL)
 }
+
+/// `GFP_NOWAIT`, charged as [`gfp_atomic_account`]; the allocation fails if the charge exceeds the
+/// limit of the cgroup. In a softirq nothing is charged.
+///
+/// # Context
+///
+/// Any context.
+#[inline]
+pub fn gfp_nowait_account() -> Flags {
+    GFP_NOWAIT | (GFP_KERNEL_ACCOUNT & !GFP_KERNEL)
+}

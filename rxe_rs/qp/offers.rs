@@ -13,10 +13,7 @@
 //! for READ responses that are on their way, as they come before the NAK that tells of the failure,
 //! but not for those that it has stored, for example until a page fault of its own is resolved.
 
-use super::{
-    stored::FLAGS,
-    QpCtx, //
-};
+use super::QpCtx;
 use crate::{
     mr::MrAccess,
     queue::Sge, //
@@ -31,6 +28,7 @@ use kernel::{
 };
 use pin_init::pin_init_array_from_fn;
 use rxe_kapi::{
+    alloc::gfp_nowait_account,
     new_spinlock_bh,
     sync::SpinLockBh, //
 };
@@ -151,7 +149,9 @@ impl Offers {
     pub(super) fn offer(&self, offered: &mut Offered, offer: Offer) -> bool {
         if self.requests.as_ref().is_none() {
             let slots = pin_init_array_from_fn(|_| new_spinlock_bh!(None, "offer"));
-            if let Ok(table) = KBox::pin_init(pin_init!(Table { slots <- slots }), FLAGS) {
+            // A process posts the first request that is offered, and is charged.
+            let table = pin_init!(Table { slots <- slots });
+            if let Ok(table) = KBox::pin_init(table, gfp_nowait_account()) {
                 self.requests.populate(table);
             }
         }

@@ -224,7 +224,7 @@ impl Paging {
 
     /// Drops all deferred packets: the QP receives nothing any more.
     pub(super) fn drop_deferred(&mut self) {
-        self.deferred.clear();
+        self.deferred = KVec::new();
         self.room_at = None;
         self.responses = 0;
         self.bytes = 0;

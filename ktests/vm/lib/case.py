@@ -35,14 +35,14 @@ def skip(reason):
     sys.exit(SKIP)
 
 
-def skip_with_kasan(reason):
-    """Ends the test as skipped on the kernel with KASAN. Others of this project tell their options as well, Debian's do not."""
+def skip_with(option, reason):
+    """Ends the test as skipped if the kernel has an option, such as KASAN. Those of this project tell their options, Debian's do not."""
     try:
         with gzip.open("/proc/config.gz", "rt") as options:
-            kasan = "CONFIG_KASAN=y\n" in options
+            has = f"CONFIG_{option}=y\n" in options
     except FileNotFoundError:
         return
-    if kasan:
+    if has:
         skip(reason)
 
 
