@@ -168,10 +168,12 @@ struct rxe_rs_mr_state {
  * before its key is passed to anyone. The region is revoked when the queue pair enters the error
  * state (by itself or by ibv_modify_qp(), hence by rdma_disconnect() too), is reset or destroyed,
  * and when the process exits. From then on its keys grant no access through any queue pair or
- * window: accesses complete with a remote access error or a local protection error. The memory is
- * unpinned without a further call: when the verb returns that ended the queue pair, or by a work
- * item if the queue pair failed by itself, at the latest when a verb returns that resets or
- * destroys it.
+ * window: accesses complete with a remote access error or a local protection error. An access
+ * through another queue pair that is in progress at that moment may still be completed, also when
+ * the flushed requests have completed. None is in progress when the verb returns that ended the
+ * queue pair, or if the queue pair failed by itself, when a verb returns that resets or destroys
+ * it: use the memory for something else from then on. It is unpinned without a further call, by
+ * that verb at the latest, or by a work item if the queue pair failed by itself.
  *
  * The region exists until it is deregistered (ibv_dereg_mr(), which succeeds if no window is
  * bound), and no other region gets its keys before. All other calls for it fail with ENOENT. Any

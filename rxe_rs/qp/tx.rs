@@ -136,7 +136,14 @@ impl QpCtx {
             match self.tx_round(now, origin) {
                 Round::Done => return,
                 Round::More => {}
-                Round::Full(mark) => return self.queued.wait(self.into(), mark),
+                Round::Full(mark) => {
+                    self.queued.wait(self.into(), mark);
+                    // `destroy` cancels the wait once, and may have done so before.
+                    if self.inner.lock().destroyed {
+                        self.queued.cancel();
+                    }
+                    return;
+                }
                 Round::PageIn => self.start_page_in(),
             }
             now = clock::now();
