@@ -712,6 +712,17 @@ impl Pair {
         handled
     }
 
+    /// Delivers the packet that arrives next, and nothing is sent; false if none is in flight.
+    pub fn deliver_next(&mut self) -> bool {
+        let Some(entry) = self.wire.first_entry() else {
+            return false;
+        };
+        self.now = self.now.max(entry.key().0);
+        let packet = entry.remove();
+        self.deliver(packet);
+        true
+    }
+
     /// Advances to the next arrival or timer; false if there is none.
     pub fn step(&mut self) -> bool {
         let Some(next) = self.next_event() else {

@@ -80,6 +80,9 @@ impl Qp {
                 Ok(Handled::Done)
             }
         };
+        if self.req.refusal.is_some() && self.state != State::Err {
+            self.refuse(now, backend);
+        }
         if self.state == State::Sqd {
             self.note_drained();
         }
@@ -207,21 +210,16 @@ impl Qp {
                 }
             }
             Syndrome::Nak(code) => {
-                let missing = self.acknowledge(now, psn, backend) == Acked::ResponseMissing;
-                // A NAK for the oldest request itself, a READ, ends it, even if responses before
-                // the refused one were lost: the responder answers no more requests.
-                let oldest = backend.send_wqe(self.req.una);
-                let refused = oldest.is_some_and(|wqe| !wqe.psns.last.is_before(psn));
-                if missing && !refused {
-                    return self.implied_nak(now, Some(psn), backend);
-                }
                 let status = match code {
                     NakCode::InvalidRequest | NakCode::InvalidRd => WcStatus::RemInvReqErr,
                     NakCode::PsnSequence => return,
                     NakCode::RemoteAccess => WcStatus::RemAccessErr,
                     NakCode::RemoteOperational => WcStatus::RemOpErr,
                 };
-                self.fail_with(status, backend);
+                self.req.refusal = Some((psn, status));
+                if !self.refuse(now, backend) {
+                    self.implied_nak(now, Some(psn), backend);
+                }
             }
             Syndrome::Reserved => backend.count(Count::Unexpected),
         }
@@ -239,6 +237,30 @@ impl Qp {
         let since = *self.req.rnr_since.get_or_insert(now);
         let extended = now.ns_since(since).wrapping_shr(3);
         requested.max(extended.min(rnr_timer_ns(LONGEST_RNR_TIMER)))
+    }
+
+    /// Fails the request that a NAK has refused, if there was such a NAK and what the peer has
+    /// answered before has arrived; false if that is still missing. It may be late: the peer sends
+    /// the NAK once.
+    fn refuse(&mut self, now: Instant, backend: &mut impl Backend) -> bool {
+        let Some((psn, status)) = self.req.refusal else {
+            return true;
+        };
+        if psn.is_before(self.req.una_psn) {
+            // Acknowledged meanwhile: the NAK was not the peer's.
+            self.req.refusal = None;
+            return true;
+        }
+        let missing = self.acknowledge(now, psn, backend) == Acked::ResponseMissing;
+        // A NAK for the oldest request itself, a READ, ends it, even if responses before
+        // the refused one were lost: the responder answers no more requests.
+        let oldest = backend.send_wqe(self.req.una);
+        let refused = oldest.is_some_and(|wqe| !wqe.psns.last.is_before(psn));
+        if missing && !refused {
+            return false;
+        }
+        self.fail_with(status, backend);
+        true
     }
 
     fn fail_with(&mut self, status: WcStatus, backend: &mut impl Backend) {

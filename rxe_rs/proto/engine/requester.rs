@@ -116,6 +116,8 @@ pub(super) struct Requester {
     /// An acknowledgement was rejected because of its MSN since the last progress.
     pub(super) msn_rejected: bool,
     pub(super) drained_reported: bool,
+    /// PSN of a NAK that refuses a request, and the status that the request completes with.
+    pub(super) refusal: Option<(Psn, WcStatus)>,
     pub(super) prober: Prober,
 }
 
@@ -191,6 +193,7 @@ impl Requester {
             msn_resyncs: 0,
             msn_rejected: false,
             drained_reported: false,
+            refusal: None,
             prober: Prober::new(),
         }
     }
@@ -224,6 +227,7 @@ impl Requester {
         self.fault_pending = false;
         self.ack_now = false;
         self.repeat = None;
+        self.refusal = None;
         self.prober = Prober::new();
     }
 

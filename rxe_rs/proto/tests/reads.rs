@@ -6,9 +6,9 @@ use rxe_proto::engine::backend::Count;
 use rxe_proto::engine::wc::WcStatus;
 use rxe_proto::engine::wr::SendOp;
 use rxe_proto::engine::{Service, State};
-use rxe_proto::ids::{Mtu, Psn, Qpn};
+use rxe_proto::ids::{Mtu, Psn, Qpn, RKey};
 use rxe_proto::sim::{
-    run_together, seeds, set_remote, wr, Link, Pair, RecvBuf, PAGE, REMOTE, RKEY,
+    run_together, seeds, set_remote, set_rkey, wr, Link, Pair, RecvBuf, PAGE, REMOTE, RKEY,
 };
 use rxe_proto::wire::aeth::Syndrome;
 use rxe_proto::wire::opcode::{Opcode, Operation};
@@ -696,5 +696,34 @@ fn many_gaps() {
             .find(|s| s.1 != WcStatus::Success);
         assert_eq!(failed, None, "seed {seed}");
         assert_eq!(pair.hosts[0].outstanding(), 0, "seed {seed}");
+    }
+}
+
+/// The network delays READ data until after the NAK of a later request, whose status is still that
+/// of the NAK: the peer, which is in ERR, sends no other.
+#[test]
+fn refusal_overtakes_read_data() {
+    for token in [0, 5] {
+        let mut pair = Pair::small(Service::Rc, 1, Link::PERFECT);
+        for side in 0..2 {
+            pair.qps[side].attrs.token = token;
+        }
+        pair.post(0, wr(SendOp::Read, 1, 4096), 0);
+        let mut write = wr(SendOp::Write, 2, 100);
+        set_rkey(&mut write, RKey(5));
+        pair.post(0, write, 0);
+        pair.transmit(0);
+        // Deliver both requests; the receiver then owes four packets of data and the NAK.
+        pair.link.latency_ns = 1_000;
+        assert!(pair.deliver_next());
+        assert!(pair.deliver_next());
+        pair.transmit_packets(1, 3);
+        pair.link.latency_ns = 300_000;
+        pair.transmit_packets(1, 1);
+        pair.link.latency_ns = 1_000;
+        pair.transmit(1);
+        pair.run(100_000_000_000);
+        let expected = [(1, WcStatus::Success), (2, WcStatus::RemAccessErr)];
+        assert_eq!(pair.statuses(0), expected, "token {token}, {:?}", pair.hosts[0].counts);
     }
 }
