@@ -317,7 +317,7 @@ impl Qp {
         self.req.rearm(now, &self.attrs);
         if self.req.psn.is_before(self.req.una_psn) {
             // Acknowledged after all during a retransmission.
-            self.move_cursor(self.req.una_psn, backend);
+            self.skip_acknowledged(backend);
         }
     }
 

@@ -373,3 +373,46 @@ fn share_of_the_bandwidth() {
         }
     }
 }
+
+/// A NAK that the network's reordering has caused, and the acknowledgement that follows as the
+/// packet arrives after all, are handled before anything is sent, as they are if they arrive in one
+/// buffer or while transmission pauses. What is in flight behind them is not sent again.
+#[test]
+fn acknowledged_before_the_repetition() {
+    const PACKETS: usize = 100;
+    let mut pair = pair(1, Link::PERFECT);
+    let mut write = wr(SendOp::Write, 1, 40 * 1024);
+    set_remote(&mut write, WRITTEN);
+    pair.post(0, write, PATTERN);
+    // A loss shows both sides that the other keeps packets.
+    pair.transmit_packets(0, 5);
+    pair.link.loss = 1.0;
+    pair.transmit_packets(0, 1);
+    pair.link.loss = 0.0;
+    pair.run(SECOND);
+    assert_eq!(pair.statuses(0), [(1, WcStatus::Success)]);
+    write.wr_id = 2;
+    write.length = PACKETS as u32 * 1024;
+    pair.post(0, write, PATTERN);
+    for (packets, latency_ns) in [(10, 1_000), (1, 2_000), (30, 1_000), (PACKETS, 1_000_000)] {
+        pair.link.latency_ns = latency_ns;
+        pair.transmit_packets(0, packets);
+    }
+    assert_eq!(pair.qps[0].in_flight(), PACKETS as u32, "all has been sent");
+    pair.link.latency_ns = 1_000;
+    for _ in 0..40 {
+        pair.deliver_next();
+    }
+    pair.transmit(1);
+    // The late packet.
+    pair.deliver_next();
+    pair.transmit(1);
+    let sent = pair.packets_sent;
+    pair.deliver_next();
+    pair.deliver_next();
+    assert!(pair.hosts[0].counts[Count::SelectiveRepeat] > 0);
+    pair.transmit(0);
+    assert!(pair.packets_sent - sent <= 1, "{}", pair.packets_sent - sent);
+    pair.run(SECOND);
+    assert_eq!(pair.statuses(0).last(), Some(&(2, WcStatus::Success)));
+}

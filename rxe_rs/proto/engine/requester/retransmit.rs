@@ -148,6 +148,20 @@ impl Qp {
         self.req.rearm(now, &self.attrs);
     }
 
+    /// Moves the cursor, which is before `una_psn`, to what is to be sent next. What follows a
+    /// selective repeat is not sent again.
+    pub(in crate::engine) fn skip_acknowledged(&mut self, backend: &mut impl Backend) {
+        let una = self.req.una_psn;
+        match self.req.repeat.filter(|repeat| una.is_before(repeat.resume)) {
+            Some(repeat) if una.is_before(repeat.end) => {
+                self.move_cursor(una, backend);
+                self.req.repeat = Some(repeat);
+            }
+            Some(repeat) => self.move_cursor(repeat.resume, backend),
+            None => self.move_cursor(una, backend),
+        }
+    }
+
     /// Moves the cursor to the packet `psn`, and then to `resume`.
     fn repeat_packet(&mut self, psn: Psn, resume: Psn, backend: &mut impl Backend) {
         self.move_cursor(psn, backend);
