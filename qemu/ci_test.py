@@ -8,6 +8,7 @@ Crates    the tests of Rust crates that build-crates.py has built, and of two of
 """
 import ctypes
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -42,6 +43,9 @@ MNT_DETACH = 2
 MUCH = 100000
 # How long a reader pauses, which is longer than processes that hold the output open may do so (tools/rxe-ci/guest/output.sh), in seconds.
 READER_PAUSES = 5
+
+# A line of rxe-ci about machines that did not boot.
+AGAIN = re.compile(r"^rxe-ci: .*; booting again \(.*\n", re.MULTILINE)
 
 # A server in the second machine, a client in the first one. The programs exchange their parameters over IPv4 in any case.
 PINGPONGS = """
@@ -120,6 +124,14 @@ def slowness():
     return max(1, (time.monotonic() - start) / (time.process_time() - used))
 
 
+def without_boots(err):
+    """The standard error of rxe-ci without the lines about machines that it started again, which are no failure. They go to the log of the
+    tests, in the form in which test.sh finds them."""
+    for line in AGAIN.findall(err):
+        print(f"\n# the machine is started again by rxe-ci:\n#   {line}", end="", file=sys.stderr, flush=True)
+    return AGAIN.sub("", err)
+
+
 class Machines(unittest.TestCase):
     """Runs commands in a folder, with the prepared machine."""
     @classmethod
@@ -140,7 +152,7 @@ class Machines(unittest.TestCase):
         done = subprocess.run([*by, PROGRAM, "run", *self.options, "--timeout", str(seconds), *options, "--", *command], cwd=self.folder, text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=BOOT_SECONDS + seconds + 60,
                               **{"stdin": subprocess.DEVNULL, **more})
-        return done.returncode, done.stdout, done.stderr
+        return done.returncode, done.stdout, without_boots(done.stderr)
 
 
 class Ci(Machines):

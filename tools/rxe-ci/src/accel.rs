@@ -2,7 +2,9 @@
 //! The choice between KVM and emulation.
 //!
 //! A host can have a /dev/kvm with which machines hang or abort, nested virtualisation for example.
-//! So KVM is tried: a machine boots up to the first program of its initramfs.
+//! So KVM is tried: a machine boots up to the first program of its initramfs. That can be luck
+//! where virtual machines are nested, so a machine that does not boot later counts more than the
+//! trial.
 
 use crate::cli::{self, Accel};
 use crate::error::{Error, Result};
@@ -31,15 +33,30 @@ pub struct Kvm {
     limit: Duration,
     /// The file with the result of the last trial.
     memo: Option<PathBuf>,
+    /// Whether a machine of this run has not booted with it.
+    distrusted: bool,
 }
 
-/// The result of a trial, which holds until the host boots again or gets another QEMU.
+/// The result of a trial, or of a boot that failed after one. It holds until the host boots again
+/// or gets another QEMU.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Trial {
     boot_id: String,
     qemu: PathBuf,
     version: u32,
     works: bool,
+}
+
+impl Trial {
+    /// A result on this host, since it was booted.
+    fn of(qemu: &Qemu, works: bool) -> Self {
+        Self {
+            boot_id: fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default(),
+            qemu: qemu.program.clone(),
+            version: qemu.version,
+            works,
+        }
+    }
 }
 
 impl Default for Kvm {
@@ -51,6 +68,7 @@ impl Default for Kvm {
             device: "/dev/kvm".into(),
             limit: Duration::from_secs(20),
             memo: cache.map(|cache| cache.join("rxe-ci/kvm.json")),
+            distrusted: false,
         }
     }
 }
@@ -119,22 +137,20 @@ impl Kvm {
         machine: &Path,
         events: &Events,
     ) -> Result<Option<Error>> {
-        let trial = |works| Trial {
-            boot_id: fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default(),
-            qemu: qemu.program.clone(),
-            version: qemu.version,
-            works,
-        };
+        if self.distrusted && accel == Accel::Auto {
+            let what = "a machine of this run has not booted with KVM";
+            return Ok(Some(Error::new(what, "")));
+        }
         if let Some(memo) = &self.memo {
             let known = fs::read(memo).ok();
             let known: Option<Trial> = known.and_then(|text| serde_json::from_slice(&text).ok());
-            if known.as_ref() == Some(&trial(true)) {
+            if known.as_ref() == Some(&Trial::of(qemu, true)) {
                 return Ok(None);
             }
-            if accel == Accel::Auto && known.as_ref() == Some(&trial(false)) {
+            if accel == Accel::Auto && known.as_ref() == Some(&Trial::of(qemu, false)) {
                 let what = format!(
-                    "KVM has failed in a trial boot since the host was booted, which {} remembers; \
-                     --accel kvm tries again and says more",
+                    "KVM has failed since the host was booted, which {} remembers; --accel kvm \
+                     tries again and says more",
                     memo.display()
                 );
                 return Ok(Some(Error::new(what, "")));
@@ -142,15 +158,30 @@ impl Kvm {
         }
         let failure = self.try_boot(qemu, machine, events)?;
         // Without a place for it the trial is repeated next time.
-        if let (Some(memo), Ok(text)) = (&self.memo, serde_json::to_vec(&trial(failure.is_none())))
-        {
-            let new = memo.with_extension(format!("{}.tmp", std::process::id()));
-            let written = memo.parent().map_or(Ok(()), fs::create_dir_all);
-            let _ = written
-                .and_then(|()| fs::write(&new, text))
-                .and_then(|()| fs::rename(&new, memo));
-        }
+        let _ = self.remember(&Trial::of(qemu, failure.is_none()));
         Ok(failure)
+    }
+
+    /// Stores a result; returns the file.
+    fn remember(&self, trial: &Trial) -> Option<&Path> {
+        let memo = self.memo.as_deref()?;
+        let text = serde_json::to_vec(trial).ok()?;
+        let new = memo.with_extension(format!("{}.tmp", std::process::id()));
+        fs::create_dir_all(memo.parent()?).ok()?;
+        fs::write(&new, text).ok()?;
+        fs::rename(&new, memo).ok()?;
+        Some(memo)
+    }
+
+    /// Stores that KVM does not work, although a trial has succeeded. Returns the file, if it could
+    /// be written.
+    pub fn remember_failure(&self, qemu: &Qemu) -> Option<&Path> {
+        self.remember(&Trial::of(qemu, false))
+    }
+
+    /// Does without KVM for the rest of this run, unless it is demanded.
+    pub fn distrust(&mut self) {
+        self.distrusted = true;
     }
 
     /// Boots up to the initramfs; returns why that failed.
@@ -208,11 +239,11 @@ impl Kvm {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
 
     /// A program in place of QEMU, and a KVM that can be opened.
-    fn fake(dir: &Path, script: &str) -> (Qemu, Kvm) {
+    pub fn fake(dir: &Path, script: &str) -> (Qemu, Kvm) {
         let source = dir.join("script");
         fs::write(&source, format!("#!/bin/sh\n{script}\n")).unwrap();
         // Another process writes the program: a process that another test forks meanwhile would
@@ -228,6 +259,7 @@ mod tests {
             device,
             limit: Duration::from_secs(1),
             memo: Some(dir.join("cache/kvm.json")),
+            distrusted: false,
         };
         (
             Qemu {
@@ -308,6 +340,40 @@ mod tests {
             assert!(chosen(accel, &qemu).unwrap().kvm);
             assert_eq!(trials(), 5);
         }
+    }
+
+    /// A machine has not booted with KVM, though a trial has.
+    #[test]
+    fn a_failure_outweighs_a_trial() {
+        let dir = tempfile::tempdir().unwrap();
+        let count = dir.path().join("count");
+        let script = format!("echo x >>{}; echo RXE-PROBE-OK", count.display());
+        let (qemu, mut kvm) = fake(dir.path(), &script);
+        let events = Events::new().unwrap();
+        let trials = || fs::read_to_string(&count).unwrap().lines().count();
+        let chosen = |kvm: &Kvm, accel| kvm.choose(accel, &qemu, dir.path(), &events).unwrap();
+        assert!(chosen(&kvm, Accel::Auto).kvm);
+        kvm.distrust();
+        // This run does without it, later ones do not.
+        let choice = chosen(&kvm, Accel::Auto);
+        let text = choice.why_not.unwrap();
+        assert!(
+            !choice.kvm && text.contains("has not booted with KVM"),
+            "{text}"
+        );
+        assert!(chosen(&kvm, Accel::Kvm).kvm);
+        let (_, mut later) = fake(dir.path(), &script);
+        assert!(chosen(&later, Accel::Auto).kvm);
+        assert_eq!(trials(), 1);
+        // Now later ones do without it, too.
+        assert_eq!(kvm.remember_failure(&qemu), kvm.memo.as_deref());
+        assert!(!chosen(&later, Accel::Auto).kvm);
+        assert_eq!(trials(), 1);
+        // Demanded, it is tried again.
+        assert!(chosen(&later, Accel::Kvm).kvm);
+        assert_eq!(trials(), 2);
+        later.memo = None;
+        assert_eq!(later.remember_failure(&qemu), None);
     }
 
     #[test]

@@ -75,7 +75,9 @@ pub struct Run {
     #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     pub timeout: Option<u64>,
 
-    /// Give up if the machines are not ready after this number of seconds.
+    /// Time limit of a boot. Machines that are not ready then, that end before, or whose init has
+    /// not started after half of it are started again, at most twice; the third boot has all of
+    /// the time.
     #[arg(long, value_name = "S", default_value_t = 180, value_parser = clap::value_parser!(u64).range(1..=86400))]
     pub boot_timeout: u64,
 

@@ -8,7 +8,9 @@ use signal_hook::consts::{
 };
 use signal_hook::iterator::Signals;
 use std::fs;
+use std::mem;
 use std::sync::mpsc::{channel, Receiver, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
 
@@ -50,6 +52,19 @@ pub struct Events {
     /// What threads send to.
     pub sender: Sender<Event>,
     receiver: Receiver<Event>,
+    /// What the thread that handles signals sends to: always the present channel.
+    signals: Arc<Mutex<Sender<Event>>>,
+}
+
+/// Locks the channel for signals, which no thread leaves half changed.
+fn lock(signals: &Mutex<Sender<Event>>) -> MutexGuard<'_, Sender<Event>> {
+    signals.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The error that ends rxe-ci after a signal.
+fn ended_by(signal: i32) -> Error {
+    let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
+    Error::with_status(killed_by(signal), format!("ended by {name}"), "")
 }
 
 impl Events {
@@ -60,23 +75,46 @@ impl Events {
         let handled = HANDLED
             .into_iter()
             .filter(|signal| (ignored >> signal.saturating_sub(1)) & 1 == 0);
-        let mut signals = Signals::new(handled).map_err(|error| {
+        let mut caught = Signals::new(handled).map_err(|error| {
             Error::new(
                 format!("cannot handle signals: {error}"),
                 "see the limits of this user",
             )
         })?;
-        let to = sender.clone();
+        let signals = Arc::new(Mutex::new(sender.clone()));
+        let to = signals.clone();
         thread::spawn(move || {
-            for signal in signals.forever() {
-                if to.send(Event::Signal(signal)).is_err() {
+            for signal in caught.forever() {
+                // It sends with the lock held: see `forget_machines`.
+                let sent = lock(&to).send(Event::Signal(signal));
+                if sent.is_err() {
                     // The machines have ended, and nothing is left but to say why: whoever reads
                     // standard error may have stopped to do so.
                     std::process::exit(killed_by(signal).into());
                 }
             }
         });
-        Ok(Self { sender, receiver })
+        Ok(Self {
+            sender,
+            receiver,
+            signals,
+        })
+    }
+
+    /// Forgets the machines that have been started so far: nobody receives what their threads have
+    /// sent, or send later, so that it is not taken for that of other machines with their numbers.
+    /// A signal that has come meanwhile is an error.
+    pub fn forget_machines(&mut self) -> Result<(), Error> {
+        let (sender, receiver) = channel();
+        self.sender = sender.clone();
+        let old = mem::replace(&mut self.receiver, receiver);
+        // From here on signals come by the new channel; those before are in the old one.
+        *lock(&self.signals) = sender;
+        let come = old.try_iter().find_map(|event| match event {
+            Event::Signal(signal) => Some(signal),
+            _ => None,
+        });
+        come.map_or(Ok(()), |signal| Err(ended_by(signal)))
     }
 
     /// Waits for the next event; `None` when the time of `deadline` has come. A signal and an error
@@ -90,14 +128,7 @@ impl Events {
             }
         };
         match event {
-            Some(Event::Signal(signal)) => {
-                let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
-                Err(Error::with_status(
-                    killed_by(signal),
-                    format!("ended by {name}"),
-                    "",
-                ))
-            }
+            Some(Event::Signal(signal)) => Err(ended_by(signal)),
             Some(Event::NobodyReads) => {
                 let what = "ended, because nobody reads the output";
                 Err(Error::with_status(
@@ -130,6 +161,30 @@ fn killed_by(signal: i32) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn machines_are_forgotten_and_signals_are_not() {
+        let mut events = Events::new().unwrap();
+        let old = events.sender.clone();
+        old.send(Event::Gone(1)).unwrap();
+        events.forget_machines().unwrap();
+        assert!(old.send(Event::Gone(1)).is_err());
+        events.sender.send(Event::Up(1)).unwrap();
+        let next = |events: &Events| events.next(Some(Instant::now()));
+        assert!(matches!(next(&events), Ok(Some(Event::Up(1)))));
+        assert!(matches!(next(&events), Ok(None)));
+        // As the thread does that handles signals.
+        let signal = |events: &Events| {
+            let sent = lock(&events.signals).send(Event::Signal(SIGINT));
+            sent.unwrap();
+        };
+        signal(&events);
+        assert_eq!(next(&events).unwrap_err().status, 130);
+        signal(&events);
+        events.sender.send(Event::Gone(1)).unwrap();
+        assert_eq!(events.forget_machines().unwrap_err().status, 130);
+        assert!(matches!(next(&events), Ok(None)));
+    }
 
     #[test]
     fn signals_that_are_ignored() {

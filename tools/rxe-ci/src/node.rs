@@ -6,7 +6,9 @@ use crate::events::{Event, Events};
 use crate::qemu::{self, Qemu, Sockets};
 use crate::uml::{self, Shared};
 use rustix::io::{fcntl_setfd, FdFlags};
-use rustix::process::{kill_process_group, Pid, Signal};
+use rustix::process::{
+    kill_process_group, waitid, Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus,
+};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -19,6 +21,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::Sender;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 /// How much of the end of a console is kept, in bytes.
 const KEPT: usize = 32768;
@@ -26,6 +29,11 @@ const KEPT: usize = 32768;
 const SHOWN: usize = 20;
 /// What the loader prints if a program needs a newer C library.
 const OLD_LIBRARY: &str = "version `GLIBC_";
+/// How long a process takes at most to end, after it has closed its control port or was killed. One
+/// that hangs in KVM may never end.
+const ENDING: Duration = Duration::from_secs(5);
+/// How often that is looked at.
+const STEP: Duration = Duration::from_millis(5);
 
 /// What runs machines.
 #[derive(Debug)]
@@ -47,6 +55,8 @@ pub struct Config<'a> {
     pub folder: &'a Path,
     /// The folder for logs of consoles.
     pub log: Option<&'a Path>,
+    /// Whether the machines are started again, so that the logs of the earlier boots are kept.
+    pub again: bool,
     /// The number of machines.
     pub nodes: u8,
     /// The number of processors.
@@ -141,7 +151,11 @@ impl Node {
     ) -> Result<Self> {
         let log = config.log.map(|folder| {
             let path = folder.join(format!("console-{number}.log"));
-            File::create(&path).map_err(|error| {
+            let opened = match config.again {
+                true => File::options().append(true).create(true).open(&path),
+                false => File::create(&path),
+            };
+            opened.map_err(|error| {
                 let what = format!("cannot write {}: {error}", path.display());
                 Error::new(what, "name a folder with room that you may write to")
             })
@@ -244,20 +258,40 @@ impl Node {
         Ok(())
     }
 
-    /// Ends the machine. Processes of User Mode Linux are processes of the host, in the process
-    /// group of the kernel.
-    fn kill(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            // It may have ended already. Nothing can be done if it cannot be killed.
-            let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
+    /// Ends the machine; returns whether it has ended. Processes of User Mode Linux are processes
+    /// of the host, in the process group of the kernel.
+    fn kill(&mut self) -> bool {
+        let Some(mut child) = self.child.take() else {
+            return true;
+        };
+        let pid = Pid::from_child(&child);
+        // It may have ended already. Nothing can be done if it cannot be killed.
+        let _ = kill_process_group(pid, Signal::KILL);
+        let ended = end_of(pid).is_some();
+        if ended {
             let _ = child.wait();
         }
+        ended
+    }
+
+    /// Whether the program that runs the machine, which has closed its control port, has ended by
+    /// itself with a status of failure. It does so if its arguments or the host do not suit it, as
+    /// it would again. If the machine switches itself off, the status is 0, as it is if the kernel
+    /// panics in QEMU; in User Mode Linux a panic raises SIGABRT.
+    pub fn refused(&self) -> bool {
+        let end = self.child.as_ref().map(Pid::from_child).and_then(end_of);
+        let status = end.and_then(|end| end.exit_status());
+        status.is_some_and(|status| status != 0)
     }
 
     /// Ends the machine; returns the lines that it printed last.
     fn last_lines(&mut self) -> Vec<String> {
-        self.kill();
-        let text = self.console.take().and_then(|thread| thread.join().ok());
+        let reader = if self.kill() {
+            self.console.take()
+        } else {
+            None
+        };
+        let text = reader.and_then(|thread| thread.join().ok());
         let text = String::from_utf8_lossy(&text.unwrap_or_default()).replace('\r', "");
         let lines = text.lines().filter(|line| !line.trim().is_empty());
         lines.map(String::from).collect()
@@ -294,12 +328,14 @@ impl Node {
         }
     }
 
-    /// The error if the machine has not booted in time.
-    pub fn hung(&mut self, seconds: u64) -> Error {
+    /// The error if the machine has not booted in time; `silent`: whether not even its init has
+    /// started.
+    pub fn hung(&mut self, silent: bool, seconds: u64) -> Error {
+        let what = if silent { "start its init" } else { "boot" };
         Error {
             console: last(&self.last_lines()),
             ..Error::new(
-                format!("machine {} did not boot in {seconds} s", self.number),
+                format!("machine {} did not {what} in {seconds} s", self.number),
                 "see the end of its console above; give it more time (--boot-timeout), or try --accel tcg",
             )
         }
@@ -314,6 +350,20 @@ impl Node {
                 "see the end of its console above",
             )
         }
+    }
+}
+
+/// How a child process has ended, if it does so in time. Its process ID and its process group are
+/// not used for others before it is waited for.
+fn end_of(pid: Pid) -> Option<WaitIdStatus> {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    let start = Instant::now();
+    loop {
+        let ended = waitid(WaitId::Pid(pid), options).ok().flatten();
+        if ended.is_some() || start.elapsed() > ENDING {
+            return ended;
+        }
+        thread::sleep(STEP);
     }
 }
 

@@ -24,6 +24,15 @@ use std::path::{Component, Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// How often machines are started that do not boot. QEMU and the kernel can hang or crash early in
+/// a boot, for example because a busy host does not run the machine while it tests its timer.
+const BOOTS: u8 = 3;
+/// The time limit for a boot by the one in which each machine has to start its init, so that one
+/// that hangs is noticed early. There is no earlier sign of life: the console of a kernel that
+/// boots is silent. On a busy host two emulated machines took 66 s to boot. The last boot has no
+/// such limit, for hosts that are slower still.
+const INIT_PART: u64 = 2;
+
 /// The variables that `--env` asks for, as NAME=VALUE.
 fn variables(options: &[OsString]) -> Result<Vec<OsString>> {
     let usage = "write --env NAME=VALUE; a name has letters, digits and _";
@@ -72,14 +81,59 @@ fn connect(nodes: u8) -> Result<Vec<Vec<[OwnedFd; 2]>>> {
     Ok(others)
 }
 
+/// How a boot has failed. No command has been started in it.
+struct FailedBoot {
+    error: Error,
+    /// Whether the program that was to run a machine has refused to.
+    refused: bool,
+}
+
 /// The machines, and what is known of them.
 struct Machines<'a> {
     args: &'a Run,
-    events: &'a Events,
     nodes: Vec<Node>,
+    /// What runs them, whose files are removed after they have ended.
+    program: Program,
 }
 
-impl Machines<'_> {
+impl<'a> Machines<'a> {
+    /// Starts the machines.
+    fn start(
+        args: &'a Run,
+        folder: &Path,
+        chosen: Chosen,
+        boot: u8,
+        events: &Events,
+    ) -> Result<Self> {
+        let links = match chosen.program {
+            Program::Qemu(..) => connect(args.nodes)?,
+            Program::Uml(_) => (0..args.nodes).map(|_| Vec::new()).collect(),
+        };
+        let mut machines = Self {
+            args,
+            nodes: Vec::new(),
+            program: chosen.program,
+        };
+        let config = Config {
+            program: &machines.program,
+            machine: &chosen.machine.folder,
+            folder,
+            log: args.log.as_deref(),
+            again: boot > 1,
+            nodes: args.nodes,
+            cpus: args.cpus.unwrap_or(match machines.program {
+                Program::Qemu(_, false) if args.nodes > 1 => 1,
+                _ => 2,
+            }),
+            memory: args.memory,
+        };
+        for (number, links) in (1..).zip(links) {
+            let node = Node::start(&config, number, links, events)?;
+            machines.nodes.push(node);
+        }
+        Ok(machines)
+    }
+
     /// The machine of that number.
     fn node(&mut self, number: u8) -> Result<&mut Node> {
         let mut nodes = self.nodes.iter_mut();
@@ -92,13 +146,27 @@ impl Machines<'_> {
         })
     }
 
-    /// Tells the machines their jobs and waits until all are ready.
-    fn boot(&mut self, job: &Job<'_>) -> Result<()> {
-        let deadline = Instant::now().checked_add(Duration::from_secs(self.args.boot_timeout));
+    /// Tells the machines their jobs and waits until all are ready; returns what was in the way, if
+    /// they may do better when they are started again. `last`: whether they are not.
+    fn boot(&mut self, job: &Job<'_>, events: &Events, last: bool) -> Result<Option<FailedBoot>> {
+        let start = Instant::now();
+        let limit = self.args.boot_timeout;
+        let init_limit = if last {
+            limit
+        } else {
+            limit.div_ceil(INIT_PART)
+        };
         let mut waiting: Vec<u8> = self.nodes.iter().map(|node| node.number).collect();
+        // Those whose init has not started.
+        let mut silent = waiting.clone();
         while let Some(&slow) = waiting.first() {
-            match self.events.next(deadline)? {
+            let (slow, seconds) = match silent.first() {
+                Some(&node) => (node, init_limit),
+                None => (slow, limit),
+            };
+            match events.next(start.checked_add(Duration::from_secs(seconds)))? {
                 Some(Event::Hello(node)) => {
+                    silent.retain(|&other| other != node);
                     let command = if self.args.runs_in(node) {
                         job.command
                     } else {
@@ -109,24 +177,33 @@ impl Machines<'_> {
                 }
                 Some(Event::Up(node)) => waiting.retain(|&other| other != node),
                 Some(Event::Fail(node, reason)) => return Err(self.node(node)?.failed(&reason)),
-                Some(Event::Gone(node)) => return Err(self.node(node)?.gone(false)),
+                Some(Event::Gone(node)) => {
+                    let node = self.node(node)?;
+                    return Ok(Some(FailedBoot {
+                        refused: node.refused(),
+                        error: node.gone(false),
+                    }));
+                }
                 Some(_) => {}
                 None => {
-                    let seconds = self.args.boot_timeout;
-                    return Err(self.node(slow)?.hung(seconds));
+                    let error = self.node(slow)?.hung(!silent.is_empty(), seconds);
+                    return Ok(Some(FailedBoot {
+                        error,
+                        refused: false,
+                    }));
                 }
             }
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Passes the streams of the commands on.
-    fn pass_streams(&self, token: &str) {
+    fn pass_streams(&self, token: &str, events: &Events) {
         let label = self.args.each && self.args.nodes > 1;
         for node in self.nodes.iter().filter(|n| self.args.runs_in(n.number)) {
             let number = node.number;
             for (from, is_error) in [(&node.out, false), (&node.err, true)] {
-                let (from, to) = (from.clone(), self.events.sender.clone());
+                let (from, to) = (from.clone(), events.sender.clone());
                 let token = token.to_string();
                 thread::spawn(move || match is_error {
                     true => {
@@ -140,7 +217,7 @@ impl Machines<'_> {
                 });
             }
             if self.args.stdin {
-                let (input, to) = (node.input.clone(), self.events.sender.clone());
+                let (input, to) = (node.input.clone(), events.sender.clone());
                 // The command need not read all of its input.
                 thread::spawn(move || streams::feed(Input(io::stdin()), &*input, &to));
             }
@@ -148,7 +225,7 @@ impl Machines<'_> {
     }
 
     /// Lets the commands start and waits for their end; returns the status.
-    fn finish(&mut self) -> Result<u8> {
+    fn finish(&mut self, events: &Events) -> Result<u8> {
         for node in &self.nodes {
             node.send(b"go\0".to_vec())?;
         }
@@ -162,7 +239,7 @@ impl Machines<'_> {
             .collect();
         let mut statuses = BTreeMap::new();
         while awaited.values().any(|&count| count > 0) {
-            let node = match self.events.next(deadline)? {
+            let node = match events.next(deadline)? {
                 Some(Event::Exit(node, status)) => {
                     statuses.insert(node, status);
                     node
@@ -259,7 +336,7 @@ struct Chosen {
 }
 
 /// Chooses a prepared machine and what runs it.
-fn choose(args: &Run, folder: &Path, events: &Events) -> Result<Chosen> {
+fn choose(args: &Run, folder: &Path, kvm: &Kvm, events: &Events) -> Result<Chosen> {
     let places = prepared::places(args.machine.as_deref());
     let find = |kind| prepared::find(&places, kind, args.kernel.as_deref());
     let uml = |machine: Prepared, why_not_kvm| {
@@ -281,7 +358,7 @@ fn choose(args: &Run, folder: &Path, events: &Events) -> Result<Chosen> {
         (Err(error), Some(other)) => uml(other, Some(error.what)),
         (found, other) => {
             let (machine, qemu) = found?;
-            let choice = Kvm::default().choose(args.accel, &qemu, &machine.folder, events)?;
+            let choice = kvm.choose(args.accel, &qemu, &machine.folder, events)?;
             match other {
                 Some(other) if !choice.kvm => uml(other, choice.why_not),
                 _ => Ok(Chosen {
@@ -292,6 +369,44 @@ fn choose(args: &Run, folder: &Path, events: &Events) -> Result<Chosen> {
             }
         }
     }
+}
+
+/// What to say before machines are started again after a boot that failed, or the error if they are
+/// not. If the user has not demanded KVM, it is not used any more. Later runs do not use it either,
+/// unless QEMU has refused to run the machines: its arguments may be the reason, and a later run
+/// loses no time if it is refused again.
+fn after_failed_boot(
+    args: &Run,
+    program: &Program,
+    kvm: &mut Kvm,
+    failed: FailedBoot,
+    boot: u8,
+) -> Result<String> {
+    let by_kvm = match program {
+        Program::Qemu(qemu, true) if args.accel == Accel::Auto => Some(qemu),
+        _ => None,
+    };
+    if boot >= BOOTS || (failed.refused && by_kvm.is_none()) {
+        return Err(failed.error);
+    }
+    let next = boot.saturating_add(1);
+    let mut text = format!("{}; booting again ({next} of {BOOTS})", failed.error.what);
+    if let Some(qemu) = by_kvm {
+        text.push_str(" without KVM");
+        if let Some(memo) = (!failed.refused)
+            .then(|| kvm.remember_failure(qemu))
+            .flatten()
+        {
+            let file = memo.display();
+            text.push_str(&format!(", which {file} rules out until the host boots"));
+        }
+        kvm.distrust();
+    }
+    if args.verbose && !failed.error.console.is_empty() {
+        text = format!("{}\nrxe-ci: {text}", failed.error.console.trim_end());
+        return Ok(text);
+    }
+    Ok(format!("rxe-ci: {text}"))
 }
 
 /// Runs the command; returns its exit status.
@@ -305,24 +420,7 @@ pub fn run(args: &Run) -> Result<u8> {
     if let Some(log) = &args.log {
         log_folder(log)?;
     }
-    let events = Events::new()?;
-    let Chosen {
-        machine,
-        program,
-        why_not_kvm,
-    } = choose(args, &folder, &events)?;
-    let config = Config {
-        program: &program,
-        machine: &machine.folder,
-        folder: &folder,
-        log: args.log.as_deref(),
-        nodes: args.nodes,
-        cpus: args.cpus.unwrap_or(match program {
-            Program::Qemu(_, false) if args.nodes > 1 => 1,
-            _ => 2,
-        }),
-        memory: args.memory,
-    };
+    let mut events = Events::new()?;
     let start = Instant::now();
     let say = |text: String| {
         if args.verbose {
@@ -330,32 +428,6 @@ pub fn run(args: &Run) -> Result<u8> {
             complain(&format_args!("rxe-ci: {seconds:.1} s: {text}"));
         }
     };
-    let by = match program {
-        Program::Qemu(_, true) => "KVM",
-        Program::Qemu(_, false) => "emulation",
-        Program::Uml(_) => "User Mode Linux",
-    };
-    if let Some(reason) = why_not_kvm {
-        say(format!("without KVM: {reason}"));
-    }
-    say(format!(
-        "booting {} x Linux {} by {by}",
-        args.nodes, machine.release
-    ));
-    let mut machines = Machines {
-        args,
-        events: &events,
-        nodes: Vec::new(),
-    };
-    let links = match program {
-        Program::Qemu(..) => connect(args.nodes)?,
-        Program::Uml(_) => (0..args.nodes).map(|_| Vec::new()).collect(),
-    };
-    for (number, links) in (1..).zip(links) {
-        machines
-            .nodes
-            .push(Node::start(&config, number, links, &events)?);
-    }
     let job = Job {
         folder: &folder,
         token: &token,
@@ -363,10 +435,33 @@ pub fn run(args: &Run) -> Result<u8> {
         variables: &variables,
         command: &args.command,
     };
-    machines.boot(&job)?;
+    let mut kvm = Kvm::default();
+    let mut boot: u8 = 1;
+    let mut machines = loop {
+        let chosen = choose(args, &folder, &kvm, &events)?;
+        if let Some(reason) = &chosen.why_not_kvm {
+            say(format!("without KVM: {reason}"));
+        }
+        let (nodes, release) = (args.nodes, &chosen.machine.release);
+        let by = match chosen.program {
+            Program::Qemu(_, true) => "KVM",
+            Program::Qemu(_, false) => "emulation",
+            Program::Uml(_) => "User Mode Linux",
+        };
+        say(format!("booting {nodes} x Linux {release} by {by}"));
+        let mut machines = Machines::start(args, &folder, chosen, boot, &events)?;
+        let Some(failed) = machines.boot(&job, &events, boot == BOOTS)? else {
+            break machines;
+        };
+        let text = after_failed_boot(args, &machines.program, &mut kvm, failed, boot)?;
+        drop(machines);
+        events.forget_machines()?;
+        complain(&text);
+        boot = boot.saturating_add(1);
+    };
     say("the machines are ready".into());
-    machines.pass_streams(&token);
-    let status = machines.finish()?;
+    machines.pass_streams(&token, &events);
+    let status = machines.finish(&events)?;
     say(format!("the command ended with status {status}"));
     Ok(status)
 }
@@ -374,6 +469,8 @@ pub fn run(args: &Run) -> Result<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::accel::tests::fake;
+    use clap::Parser;
 
     #[test]
     fn variables_have_names_and_values() {
@@ -400,5 +497,79 @@ mod tests {
         assert_eq!(count(1), [0]);
         assert_eq!(count(2), [1, 1]);
         assert_eq!(count(4), [3, 1, 1, 1]);
+    }
+
+    fn arguments(words: &[&str]) -> Run {
+        let all = [&["rxe-ci", "run"], words, &["--", "true"]].concat();
+        match cli::Cli::try_parse_from(all).unwrap().command {
+            cli::Command::Run(run) => run,
+            _ => panic!("another command"),
+        }
+    }
+
+    fn failed(refused: bool) -> FailedBoot {
+        FailedBoot {
+            error: Error {
+                console: "the end".into(),
+                ..Error::new("machine 1 hung", "help")
+            },
+            refused,
+        }
+    }
+
+    #[test]
+    fn a_boot_that_failed_is_repeated() {
+        let dir = tempfile::tempdir().unwrap();
+        let (qemu, mut kvm) = fake(dir.path(), "echo RXE-PROBE-OK");
+        let program = Program::Qemu(qemu, false);
+        let (short, long) = (arguments(&[]), arguments(&["--verbose"]));
+        let mut after = |args, refused, boot| {
+            after_failed_boot(args, &program, &mut kvm, failed(refused), boot)
+        };
+        assert_eq!(
+            after(&short, false, 1).unwrap(),
+            "rxe-ci: machine 1 hung; booting again (2 of 3)"
+        );
+        assert_eq!(
+            after(&long, false, 2).unwrap(),
+            "the end\nrxe-ci: machine 1 hung; booting again (3 of 3)"
+        );
+        let text = after(&short, false, 3).unwrap_err().to_string();
+        assert_eq!(text, "the end\nrxe-ci: machine 1 hung; help");
+        // What a program refuses it would refuse again.
+        assert!(after(&short, true, 1).is_err());
+    }
+
+    #[test]
+    fn kvm_is_given_up_unless_it_was_demanded() {
+        let events = Events::new().unwrap();
+        for (accel, refused, this_run, later_runs) in [
+            ("auto", false, false, false),
+            ("auto", true, false, true),
+            ("kvm", false, true, true),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            let (qemu, mut kvm) = fake(dir.path(), "echo RXE-PROBE-OK");
+            let chosen = |kvm: &Kvm| {
+                let (qemu, _) = fake(dir.path(), "echo RXE-PROBE-OK");
+                let choice = kvm.choose(Accel::Auto, &qemu, dir.path(), &events);
+                choice.unwrap().kvm
+            };
+            assert!(chosen(&kvm));
+            let args = arguments(&["--accel", accel]);
+            let program = Program::Qemu(qemu, true);
+            let text = after_failed_boot(&args, &program, &mut kvm, failed(refused), 1).unwrap();
+            assert_eq!(text.contains("without KVM"), !this_run, "{text}");
+            assert_eq!(text.contains("/kvm.json rules out"), !later_runs, "{text}");
+            assert_eq!(chosen(&kvm), this_run, "{accel}");
+            let (_, later) = fake(dir.path(), "");
+            assert_eq!(chosen(&later), later_runs, "{accel}");
+        }
+        // It is in vain to repeat what was demanded and refused.
+        let dir = tempfile::tempdir().unwrap();
+        let (qemu, mut kvm) = fake(dir.path(), "");
+        let program = Program::Qemu(qemu, true);
+        let args = arguments(&["--accel", "kvm"]);
+        assert!(after_failed_boot(&args, &program, &mut kvm, failed(true), 1).is_err());
     }
 }

@@ -97,8 +97,27 @@ impl Host {
                 .to_string_lossy()
                 .starts_with("pid-")
         });
-        pids.filter_map(|file| fs::read_to_string(file).unwrap().trim().parse().ok())
-            .collect()
+        let texts: Vec<String> = pids.map(|file| fs::read_to_string(file).unwrap()).collect();
+        let lines = texts.iter().flat_map(|text| text.lines());
+        lines.map(|pid| pid.parse().unwrap()).collect()
+    }
+
+    /// How often a machine has been started.
+    fn boots(&self, node: u8) -> usize {
+        let pids = fs::read_to_string(self.path(&format!("fake/pid-{node}")));
+        pids.unwrap_or_default().lines().count()
+    }
+
+    /// Runs a command that says how often it was started, in machines of which a boot fails.
+    /// Returns how often the first one was booted, and the lines about that.
+    fn run_again(&self, accel: &str, fake: &str, options: &[&str]) -> (usize, Vec<String>) {
+        let done = self.run_by(accel, fake, options, &["sh", "-c", ONCE]);
+        assert_eq!(
+            (done.status, done.out.as_str()),
+            (Some(7), "1\n"),
+            "{done:?}"
+        );
+        (self.boots(1), done.err.lines().map(String::from).collect())
     }
 
     /// The folder that machines of User Mode Linux share.
@@ -144,6 +163,9 @@ fn fake() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake-machine")
 }
 
+/// A command that prints how often it was started.
+const ONCE: &str = "echo x >>runs; wc -l <runs; exit 7";
+
 /// The result of a run.
 #[derive(Debug)]
 struct Done {
@@ -170,6 +192,18 @@ impl Done {
             "{self:?}"
         );
         assert_eq!(self.err.matches("rxe-ci: ").count(), 1, "{self:?}");
+    }
+
+    /// Checks that machines were started three times, in vain for a reason with that text.
+    fn says_thrice(&self, text: &str) {
+        assert_eq!(self.status, Some(125), "{self:?}");
+        let said = self.err.lines().filter(|line| line.starts_with("rxe-ci: "));
+        let said: Vec<&str> = said.collect();
+        assert_eq!(said.len(), 3, "{self:?}");
+        assert!(said.iter().all(|line| line.contains(text)), "{self:?}");
+        assert!(said[0].ends_with("; booting again (2 of 3)"), "{self:?}");
+        assert!(said[1].ends_with("; booting again (3 of 3)"), "{self:?}");
+        assert_eq!(self.err.lines().last(), Some(said[2]), "{self:?}");
     }
 }
 
@@ -314,23 +348,105 @@ fn the_command_runs_in_each_machine() {
 #[test]
 fn machines_that_do_not_boot() {
     let host = Host::new();
-    host.run("panic", &[], &["true"]).says(
-        125,
-        "kernel panic in machine 1: VFS: Unable to mount root fs;",
-    );
     let done = host.run("panic", &[], &["true"]);
-    assert!(done.err.contains("[    1.0] end trace\n"), "{done:?}");
+    done.says_thrice("kernel panic in machine 1: VFS: Unable to mount root fs;");
+    let traces = done.err.matches("[    1.0] end trace\n").count();
+    assert_eq!((traces, host.boots(1)), (1, 3), "{done:?}");
     let done = host.run("refused", &["--nodes", "2"], &["true"]);
     done.says(125, "ended before it had booted");
     assert!(done.err.contains("Cannot allocate memory"), "{done:?}");
     host.run("fail", &[], &["true"])
         .says(125, "rxe_rs.ko cannot be loaded: Invalid module format;");
     let done = host.run("hang", &["--boot-timeout", "1"], &["true"]);
-    done.says(125, "did not boot in 1 s");
+    done.says_thrice("machine 1 did not start its init in 1 s;");
     assert!(
         done.err.contains("Booting paravirtualized kernel\n"),
         "{done:?}"
     );
+    let done = host.run("stuck", &["--boot-timeout", "1"], &["true"]);
+    done.says_thrice("machine 1 did not boot in 1 s;");
+}
+
+#[test]
+fn machines_that_do_not_boot_are_started_again() {
+    for (fake, line) in [
+        (
+            "panic ok",
+            "kernel panic in machine 1: VFS: Unable to mount root fs",
+        ),
+        // Sooner than the time limit of the boot.
+        ("hang ok", "machine 1 did not start its init in 3 s"),
+        ("stuck ok", "machine 1 did not boot in 6 s"),
+    ] {
+        let host = Host::new();
+        let again = format!("rxe-ci: {line}; booting again (2 of 3)");
+        let found = host.run_again("tcg", fake, &["--boot-timeout", "6"]);
+        assert_eq!(found, (2, vec![again]), "{fake}");
+    }
+    let host = Host::new();
+    let (boots, lines) = host.run_again("tcg", "panic panic ok", &["--verbose"]);
+    let text = lines.join("\n");
+    assert_eq!((boots, text.matches("end trace").count()), (3, 2), "{text}");
+    assert_eq!(text.matches(": booting 1 x ").count(), 3, "{text}");
+    assert_eq!(
+        text.matches(": the machines are ready").count(),
+        1,
+        "{text}"
+    );
+}
+
+/// Also those that were ready.
+#[test]
+fn all_machines_are_started_again() {
+    for accel in ["tcg", "uml"] {
+        let host = Host::new();
+        host.uml_machine("7.3.5");
+        let options = ["--nodes", "2", "--boot-timeout", "6"];
+        let (boots, lines) = host.run_again(accel, "hang-2 ok", &options);
+        assert_eq!((boots, host.boots(2)), (2, 2), "{lines:?}");
+        assert!(
+            lines[0].contains("machine 2 did not start its init"),
+            "{lines:?}"
+        );
+        if accel == "uml" {
+            let folder = host.shared_folder();
+            assert!(!folder.exists(), "{folder:?} is left");
+        }
+    }
+}
+
+/// What the command has done so far may not happen twice.
+#[test]
+fn a_command_that_has_started_is_not_repeated() {
+    for fake in ["lost", "off"] {
+        let host = Host::new();
+        let done = host.run(fake, &[], &["sh", "-c", ONCE]);
+        done.says(125, "ended before the command did");
+        assert_eq!(host.boots(1), 1, "{done:?}");
+        let runs = fs::read_to_string(host.path("project/runs"));
+        assert_eq!(runs.is_ok(), fake == "lost", "{runs:?}");
+    }
+    for fake in ["fail", "refused"] {
+        let host = Host::new();
+        assert_eq!(host.run(fake, &[], &["true"]).status, Some(125));
+        assert_eq!(host.boots(1), 1, "{fake} would happen again");
+    }
+}
+
+#[test]
+fn a_signal_ends_machines_that_were_started_again() {
+    let host = Host::new();
+    let mut command = host.command(&["run", "--accel", "tcg", "--", "true"]);
+    let child = command.env("FAKE", "panic hang").spawn().unwrap();
+    wait_for(|| host.boots(1) == 2);
+    let pid = child.id().to_string();
+    let sent = Command::new("kill").args(["-s", "INT", &pid]).status();
+    assert!(sent.unwrap().success());
+    let done = Done::of(child.wait_with_output().unwrap());
+    assert_eq!(done.status, Some(130), "{done:?}");
+    assert!(done.err.ends_with("rxe-ci: ended by SIGINT\n"), "{done:?}");
+    assert_eq!(host.boots(1), 2);
+    host.nothing_runs();
 }
 
 #[test]
@@ -480,9 +596,15 @@ fn consoles_are_logged() {
     let host = Host::new();
     let log = host.path("logs/deep");
     host.run("panic", &["--log", log.to_str().unwrap()], &["true"])
-        .says(125, "kernel panic");
+        .says_thrice("kernel panic");
     let text = fs::read_to_string(log.join("console-1.log")).unwrap();
-    assert!(text.contains("Unable to mount root fs"), "{text}");
+    // Those of all boots.
+    let logged = text.matches("Unable to mount root fs").count();
+    assert_eq!(logged, 3, "{text}");
+    let options = ["--log", log.to_str().unwrap()];
+    assert_eq!(host.run("", &options, &["true"]).status, Some(0));
+    let text = fs::read_to_string(log.join("console-1.log")).unwrap();
+    assert!(!text.contains("Unable"), "of an earlier run: {text}");
     host.run("", &["--log", "/dev/null/x"], &["true"])
         .says(125, "/dev/null/x");
 }
