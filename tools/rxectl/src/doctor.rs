@@ -353,8 +353,11 @@ fn owner(host: &Host, inodes: &[u64]) -> Option<(String, String)> {
 fn udp_port(host: &Host, report: &mut Report) {
     const ABOUT: &str = "UDP port 4791";
     let sockets = port_sockets(host);
-    // The driver has sockets only in network namespaces of its devices.
-    let driver = !Device::all(host).is_empty();
+    // The driver has sockets only in the network namespaces of its links, and in the shared mode of
+    // the RDMA core the devices of other namespaces are seen here as well. A device of which `rdma`
+    // does not say where it is may be in this one.
+    let mut devices = Device::all(host).into_iter();
+    let driver = devices.any(|device| device.is_here(host) != Some(false));
     if sockets.is_empty() {
         report.ok(ABOUT, "free in this network namespace");
     } else if let Some((process, name)) = owner(host, &sockets) {

@@ -194,6 +194,30 @@ fn doctor_tells_who_does_not_hold_the_port() {
     );
 }
 
+/// In the shared mode the devices of all namespaces are seen here, but the sockets of the driver
+/// are in those of their network devices.
+#[test]
+fn a_link_elsewhere_does_not_hold_the_port_here() {
+    let about = "UDP port 4791";
+    let machine = Machine::healthy("port-elsewhere");
+    let elsewhere = r#"{"ifname":"rxe0","port":1}"#;
+    machine.program("rdma", &format!("echo '[{elsewhere}]'"));
+    let wrong = machine.wrong(&[]);
+    let found = wrong.iter().find(|(a, _)| a == about);
+    assert!(found.unwrap().1.contains("vxlan"), "{wrong:?}");
+    // With a link of this namespace beside it the driver has the port here.
+    machine.device("rxe1", "eth0");
+    machine.program(
+        "rdma",
+        &format!(r#"echo '[{elsewhere},{{"ifname":"rxe1","port":1,"netdev":"eth0"}}]'"#),
+    );
+    let text = machine.run(&["doctor"]).1;
+    assert!(
+        text.contains(&format!("ok    {about}: held by the driver\n")),
+        "{text}"
+    );
+}
+
 /// A container sees the nodes of all devices in sysfs, and has those of its own devices in /dev.
 #[test]
 fn doctor_wants_the_nodes_of_the_devices_here() {
