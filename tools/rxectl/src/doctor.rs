@@ -125,9 +125,24 @@ fn demands_signatures(host: &Host) -> bool {
         || lockdown.is_some_and(|modes| !modes.contains("[none]"))
 }
 
-/// The remedy for a module without a signature.
-const SIGN: &str = "sign it: make deb SIGN_KEY=KEY SIGN_CERT=CERTIFICATE; enrol the key: mokutil \
-                    --import CERTIFICATE, and reboot (/usr/share/doc/rxe-rs-tools/install.md)";
+/// Returns where the document about the installation is: the package of the tools has a copy, and a
+/// clone has the original.
+fn install_document(host: &Host) -> &'static str {
+    const PACKAGED: &str = "/usr/share/doc/rxe-rs-tools/install.md";
+    match host.exists(PACKAGED) {
+        true => PACKAGED,
+        false => "docs/install.md",
+    }
+}
+
+/// Returns the remedy for a module without a signature.
+fn sign(host: &Host) -> String {
+    format!(
+        "sign it: make deb SIGN_KEY=KEY SIGN_CERT=CERTIFICATE; enrol the key: mokutil --import \
+         CERTIFICATE, and reboot ({})",
+        install_document(host)
+    )
+}
 
 /// Reports that the module is installed for the running kernel and not loaded.
 fn not_loaded(host: &Host, report: &mut Report) {
@@ -159,7 +174,7 @@ fn not_loaded(host: &Host, report: &mut Report) {
             "rxe_rs",
             "rxe_rs is installed for this kernel without a signature, and the kernel loads signed \
              modules only: modprobe says that the key was rejected or the operation not permitted",
-            SIGN,
+            sign(host),
         );
     } else {
         report.wrong(
@@ -240,7 +255,8 @@ fn drivers(host: &Host, report: &mut Report) {
             ),
             format!(
                 "boot such a kernel: apt install -t trixie-backports linux-image-{architecture}; \
-                 then install the module for it (docs/install.md)"
+                 then install the module for it ({})",
+                install_document(host)
             ),
         );
     } else if kernels.is_empty() {
@@ -283,7 +299,7 @@ fn module_file(host: &Host, file: &Path, report: &mut Report) -> Result<()> {
                 report.wrong(
                     "module file",
                     format!("{name} has no signature, and the kernel loads signed modules only"),
-                    SIGN,
+                    sign(host),
                 );
             } else {
                 report.ok(

@@ -160,6 +160,27 @@ fn doctor_knows_the_series_of_kernels() {
     assert!(fix_on("7.3.5-test\n").contains("(make)"));
 }
 
+/// A host with the package has the document in /usr/share/doc, a clone has it in docs.
+#[test]
+fn remedies_name_the_document_that_exists() {
+    const PACKAGED: &str = "/usr/share/doc/rxe-rs-tools/install.md";
+    let kernel = Machine::healthy("document-kernel");
+    kernel.remove("/sys/module/rxe_rs");
+    kernel.put("/proc/sys/kernel/osrelease", "6.12.48+deb13-amd64\n");
+    let signature = installed("document-signature", "");
+    signature.put("/sys/module/module/parameters/sig_enforce", "Y\n");
+    for machine in [kernel, signature] {
+        let fix = || {
+            let wrong = machine.wrong(&[]);
+            let found = wrong.into_iter().find(|(about, _)| about == "rxe_rs");
+            found.unwrap().1
+        };
+        assert!(fix().ends_with("(docs/install.md)"), "{}", fix());
+        machine.put(PACKAGED, "");
+        assert!(fix().ends_with(&format!("({PACKAGED})")), "{}", fix());
+    }
+}
+
 /// No remedy overwrites the file in which `docs/install.md` keeps the parameters of the module.
 #[test]
 fn remedies_leave_the_parameters_of_the_module_alone() {
