@@ -434,6 +434,28 @@ exit $status
                                                             "installed; run: depmod 7.3.4-test\n"))
             path.unlink()
 
+    def test_module_without_a_signature(self):
+        """The kernel refuses it with one error if signatures are enforced, and with another one if only a lockdown demands them."""
+        (self.root / "sys/module/rxe_rs").rmdir()
+        lockdown = self.root / "sys/kernel/security/lockdown"
+        lockdown.parent.mkdir(parents=True)
+        signing = (1, "rxe-link: this kernel loads signed modules only, and has no key for rxe_rs; /usr/share/doc/rxe-rs-tools/install.md, Signing\n")
+        error = "modprobe: ERROR: could not insert 'rxe_rs': "
+        other = (1, f"rxe-link: cannot load rxe_rs: {error}Operation not permitted; the kernel log (dmesg) has the reason\n")
+        for modes, reason, said in ((None, "Key was rejected by service", signing),
+                                    ("[none] integrity confidentiality", "Key was rejected by service", signing),
+                                    ("none [integrity] confidentiality", "Operation not permitted", signing),
+                                    ("none integrity [confidentiality]", "Operation not permitted", signing),
+                                    # The modules of this kernel are disabled, or the caller lacks CAP_SYS_MODULE.
+                                    ("[none] integrity confidentiality", "Operation not permitted", other),
+                                    (None, "Operation not permitted", other)):
+            with self.subTest(modes=modes, reason=reason):
+                lockdown.unlink(missing_ok=True)
+                if modes:
+                    lockdown.write_text(f"{modes}\n")
+                self.program("modprobe", f'echo "{error}{reason}" >&2; exit 1')
+                self.assertEqual(self.rxe_link("up", 1000), said)
+
     def test_name_that_is_taken(self):
         """By a device of another driver."""
         (self.devices / "rxe0").mkdir()
