@@ -321,6 +321,27 @@ class Maintainers(unittest.TestCase):
         self.assertEqual(sources - covered, set())
 
 
+def kernel_tree():
+    """The prepared sources of the kernel."""
+    shown = subprocess.run([HERE / "kernel.py", "show", *filter(None, [os.environ.get("KERNEL")])], check=True, capture_output=True, text=True).stdout
+    return Path(re.search(r"^TREE=(.*)$", shown, re.M)[1])
+
+
+class Explanations(unittest.TestCase):
+    """What `rxectl explain` knows of the RDMA CM, which the sources of the driver do not name."""
+
+    def test_events_of_the_rdma_cm(self):
+        table = (TOP / "tools/rxectl/src/explain/cm_events.rs").read_text()
+        entries = re.findall(r'name: "(RDMA_CM_EVENT_\w+)",\n\s*number: Some\((\d+)\),\n\s*also: &\[(.*?)\],', table)
+        header = (kernel_tree() / "include/rdma/rdma_cm.h").read_text()
+        names = re.findall(r"\b(RDMA_CM_EVENT_\w+)", re.search(r"enum rdma_cm_event_type \{(.*?)\};", header, re.S)[1])
+        self.assertGreater(len(names), 15)
+        self.assertEqual([(name, int(number)) for name, number, _ in entries], [(name, number) for number, name in enumerate(names)])
+        messages = dict(re.findall(r'\[(RDMA_CM_EVENT_\w+)\]\s*= "([^"]+)"', (kernel_tree() / "drivers/infiniband/core/cma.c").read_text()))
+        self.assertGreater(len(messages), 15)
+        self.assertEqual({name: also for name, _, also in entries if also}, {name: f'"{text.strip()}"' for name, text in messages.items()})
+
+
 class KernelConfig(unittest.TestCase):
     """rxe_rs/Kconfig, evaluated by the kernel's conf."""
 
@@ -330,8 +351,7 @@ class KernelConfig(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        shown = subprocess.run([HERE / "kernel.py", "show", *filter(None, [os.environ.get("KERNEL")])], check=True, capture_output=True, text=True).stdout
-        cls.tree = Path(re.search(r"^TREE=(.*)$", shown, re.M)[1])
+        cls.tree = kernel_tree()
         cls.symbols = set(re.findall(r"\b[A-Z][A-Z0-9_]+\b", "\n".join(re.findall(r"^\t(?:depends on|select|imply) (.*)$", cls.ENTRY.read_text(), re.M))))
 
     def test_symbols_exist(self):

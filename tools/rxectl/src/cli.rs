@@ -167,7 +167,8 @@ pub struct Decode {
 pub struct Explain {
     /// What to explain; all names are listed without it. A status (IBV_WC_RETRY_EXC_ERR, its text
     /// "transport retry counter exceeded", or status:12), a counter (rx_bad_icrc), an error
-    /// (EINVAL, "Invalid argument", or errno:22) or an event (IBV_EVENT_CQ_ERR, or event:0).
+    /// (EINVAL, "Invalid argument", or errno:22), an event (IBV_EVENT_CQ_ERR, or event:0) or an
+    /// event of the RDMA CM (RDMA_CM_EVENT_REJECTED, or cm:8).
     #[arg(
         value_name = "NAME",
         num_args = 0..,

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `rxectl explain`: what a completion status, a counter, an error of a call or an asynchronous
-//! event means with this driver, its likely causes, and what to look at.
+//! `rxectl explain`: what a completion status, a counter, an error of a call, an asynchronous event
+//! or an event of the RDMA CM means with this driver, its likely causes, and what to look at.
 //!
 //! The texts are in a table for each of the [`GROUPS`]. `tests/explain.rs` compares these with the
 //! sources of the driver: each counter, status, event type and error must have an explanation.
 
+mod cm_events;
 mod counters;
 mod drops;
 mod errors;
@@ -89,6 +90,13 @@ const GROUPS: &[Group] = &[
         kind: "asynchronous event",
         entries: events::ENTRIES,
     },
+    Group {
+        key: "cm_events",
+        prefix: "cm",
+        title: "events of the RDMA CM",
+        kind: "event of the RDMA CM",
+        entries: cm_events::ENTRIES,
+    },
 ];
 
 /// The cause of what this driver never reports.
@@ -119,6 +127,33 @@ const RATE: Look = (
 const LIMITS: Look = (
     "ibv_devinfo -v -d DEV",
     "The limits of the device (max_...), and the active MTU of the port.",
+);
+
+/// The way to an address.
+const ROUTE: Look = (
+    "ip route get ADDRESS",
+    "The network device of the route to an address. It must have a link.",
+);
+
+/// The links of all namespaces that the caller sees.
+const LINKS: Look = (
+    "rdma link show",
+    "The links of this network namespace, and their network devices.",
+);
+
+/// Whether addresses are resolved to MAC addresses.
+const NEIGHBOURS: Look = (
+    "ip neighbour show dev NETDEV",
+    "FAILED: the address has not been resolved.",
+);
+
+/// Whether there is a way to the peer.
+const PING: Look = ("ping PEER", "Whether the peer can be reached.");
+
+/// The identifiers of the RDMA CM.
+const CM_IDS: Look = (
+    "rdma resource show cm_id",
+    "The identifiers of the RDMA CM: their states, addresses, ports and processes.",
 );
 
 /// A check of the host.
@@ -188,9 +223,15 @@ fn normalized(name: &str) -> String {
         .filter(|word| !word.is_empty())
         .collect();
     let joined = words.join("_");
-    let bare = ["ibv_wc_", "ib_wc_", "ibv_event_", "ib_event_"]
-        .iter()
-        .find_map(|prefix| joined.strip_prefix(prefix));
+    let prefixes = [
+        "ibv_wc_",
+        "ib_wc_",
+        "ibv_event_",
+        "ib_event_",
+        "rdma_cm_event_",
+    ];
+    let mut bare = prefixes.iter();
+    let bare = bare.find_map(|prefix| joined.strip_prefix(prefix));
     bare.unwrap_or(&joined).to_string()
 }
 
@@ -450,6 +491,10 @@ mod tests {
             ("IBV_EVENT_CQ_ERR", "IBV_EVENT_CQ_ERR"),
             ("event:0", "IBV_EVENT_CQ_ERR"),
             ("WR flushed", "IBV_WC_WR_FLUSH_ERR"),
+            ("RDMA_CM_EVENT_REJECTED", "RDMA_CM_EVENT_REJECTED"),
+            ("addr_error", "RDMA_CM_EVENT_ADDR_ERROR"),
+            ("cm:10", "RDMA_CM_EVENT_DISCONNECTED"),
+            ("timewait exit", "RDMA_CM_EVENT_TIMEWAIT_EXIT"),
         ] {
             assert_eq!(find(name).unwrap().1.name, found, "{name}");
         }
@@ -589,7 +634,8 @@ mod tests {
             let shown = entry.look.iter().map(|(_, shows)| shows);
             for text in [&entry.what].into_iter().chain(entry.causes).chain(shown) {
                 for word in text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_') {
-                    let named = word.starts_with("IBV_WC_") || word.starts_with("IBV_EVENT_");
+                    let mut prefixes = ["IBV_WC_", "IBV_EVENT_", "RDMA_CM_EVENT_"].into_iter();
+                    let named = prefixes.any(|prefix| word.starts_with(prefix));
                     if named || drops(word) {
                         assert!(known(word), "{}: {word}", entry.name);
                         count += 1;

@@ -188,6 +188,49 @@ fn every_event() {
     assert_eq!(explained(&machine, "events").len(), 21);
 }
 
+/// The event types of the RDMA CM that no link of the driver causes.
+const NEVER_OF_THE_CM: [(&str, &str); 1] = [(
+    "RDMA_CM_EVENT_ROUTE_ERROR",
+    "the RDMA CM resolves paths of RoCE by itself",
+)];
+
+/// `qemu/selftest_documents.py` compares the names with the header of the kernel, and
+/// `ktests/vm/tools.test` with those that librdmacm prints.
+#[test]
+fn every_event_of_the_cm() {
+    let machine = Machine::healthy("explain-cm-events");
+    let mut never = explained(&machine, "cm_events");
+    assert_eq!(never.len(), 20);
+    never.retain(|_, is| !*is);
+    let expected = NEVER_OF_THE_CM.map(|(name, _)| name.to_string());
+    assert_eq!(never.into_keys().collect::<Vec<_>>(), expected);
+    // What programs print: the name, or a part of it, and the status.
+    for (name, parts) in [
+        (
+            "RDMA_CM_EVENT_ADDR_ERROR",
+            &["-19", "ENODEV", "no link"][..],
+        ),
+        ("ADDR_ERROR", &["-110", "ETIMEDOUT", "ARP"]),
+        ("cm:7", &["-110", "firewall", "4791"]),
+        ("unreachable", &["-110", "backlog"]),
+        ("rejected", &["8 ", "no program listens"]),
+        ("RDMA_CM_EVENT_REJECTED", &["28 ", "rdma_reject"]),
+        ("RDMA_CM_EVENT_DISCONNECTED", &["rdma_disconnect"]),
+        ("RDMA_CM_EVENT_DEVICE_REMOVAL", &["rdma link del"]),
+        ("RDMA_CM_EVENT_CONNECT_ERROR", &["IPsec"]),
+        ("RDMA_CM_EVENT_ADDR_CHANGE", &["bond"]),
+    ] {
+        let value = machine.json(&["explain", name]);
+        assert_eq!(value["kind"], "cm");
+        let mut causes = value["causes"].as_array().unwrap().iter();
+        let found = causes.any(|cause| {
+            let cause = cause.as_str().unwrap();
+            parts.iter().all(|part| cause.contains(part))
+        });
+        assert!(found, "{name}: {parts:?}: {value:#}");
+    }
+}
+
 #[test]
 fn every_error() {
     let machine = Machine::healthy("explain-errors");

@@ -2,7 +2,7 @@
 //! Errors of calls: what the driver returns, and what the RDMA core returns for it. The texts are
 //! those of `strerror`.
 
-use super::{Entry, Look, DOCTOR, LIMITS, PKEYS, REASONS, WHO};
+use super::{Entry, Look, DOCTOR, LIMITS, LINKS, NEIGHBOURS, PING, PKEYS, REASONS, WHO};
 
 /// The objects of the device.
 const OBJECTS: Look = (
@@ -14,12 +14,6 @@ const OBJECTS: Look = (
 const MEMLOCK: Look = (
     "ulimit -l; grep VmPin /proc/PID/status",
     "The limit of pinned memory, and how much a process has pinned.",
-);
-
-/// The links of all namespaces that the caller sees.
-const LINKS: Look = (
-    "rdma link show",
-    "The links of this network namespace, and their network devices.",
 );
 
 /// All errors, in the order of their numbers.
@@ -405,8 +399,8 @@ pub const ENTRIES: &[Entry] = &[
              or it does not respond to ARP or neighbour discovery.",
         ],
         look: &[
-            ("ip neighbour show dev NETDEV", "FAILED: the address has not been resolved."),
-            ("ping PEER", "Whether the peer can be reached."),
+            NEIGHBOURS,
+            PING,
             ("rxectl status DEV", "At the peer: its GIDs."),
         ],
     },
