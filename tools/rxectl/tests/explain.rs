@@ -39,17 +39,26 @@ const ERRORS: &str = "EPERM ENOENT ESRCH EINTR EIO ENXIO E2BIG ENOEXEC EBADF ECH
     EINPROGRESS ESTALE EREMOTEIO EDQUOT ECANCELED EKEYREJECTED EHWPOISON";
 
 /// Errors that other parts of the kernel return: before the driver is called, or to the driver.
-const OF_OTHERS: [(&str, &str); 7] = [
+const OF_OTHERS: [(&str, &str); 13] = [
     (
         "EACCES",
         "the file system, and the core for changed credentials",
     ),
-    ("EADDRINUSE", "the UDP stack"),
+    ("EADDRINUSE", "the UDP stack, and the RDMA CM"),
+    ("EADDRNOTAVAIL", "the RDMA CM"),
     ("EBADF", "dma_buf_get"),
+    ("ECONNREFUSED", "librdmacm, for a rejected connection; TCP"),
+    ("EHOSTUNREACH", "the routing of addresses; TCP"),
     ("EIO", "the core, for devices that have been removed"),
+    ("EKEYREJECTED", "the loader of modules"),
     ("EMFILE", "the file system"),
+    ("ENETUNREACH", "the routing of addresses; TCP"),
     ("ENFILE", "the core, for a name that is taken"),
-    ("ETIMEDOUT", "the core, which resolves addresses"),
+    ("ENOEXEC", "the loader of modules"),
+    (
+        "ETIMEDOUT",
+        "the core, which resolves addresses, and the RDMA CM",
+    ),
 ];
 
 /// The names of a group that `rxectl explain` lists; true if the driver reports them.
@@ -249,6 +258,85 @@ fn every_error() {
         assert!(returned.insert(name.to_string()), "{name} is used");
     }
     assert_eq!(reported(&machine, "errors"), returned);
+}
+
+/// What other parts of the kernel return for a user of the driver: each cause has a line that names
+/// the call or the event, and says what distinguishes it.
+#[test]
+fn errors_of_others() {
+    let machine = Machine::healthy("explain-others");
+    for (name, parts) in [
+        (
+            "EPERM",
+            &[
+                "modprobe rxe_rs",
+                "locked down",
+                "unsigned module loading is restricted",
+            ][..],
+        ),
+        ("EPERM", &["CAP_SYS_MODULE", "kernel.modules_disabled"]),
+        ("ENOENT", &["insmod rxe_rs.ko", "Unknown symbol"]),
+        ("Unknown symbol in module", &["insmod rxe_rs.ko"]),
+        (
+            "Invalid module format",
+            &["modprobe rxe_rs", "another kernel", "version magic"],
+        ),
+        ("EACCES", &["rdma_bind_addr", "below 1024"]),
+        (
+            "ENODEV",
+            &[
+                "rdma_resolve_addr",
+                "RDMA_CM_EVENT_ADDR_ERROR",
+                "-19",
+                "route",
+            ],
+        ),
+        ("ENODEV", &["rdma_bind_addr", "has no link"]),
+        ("EADDRINUSE", &["rdma link add", "UDP port 4791"]),
+        ("EADDRINUSE", &["rdma_bind_addr", "same address and port"]),
+        ("EADDRINUSE", &["ib_write_bw", "TCP"]),
+        (
+            "EADDRNOTAVAIL",
+            &["rdma_bind_addr", "no network device", "has the address"],
+        ),
+        (
+            "Cannot assign requested address",
+            &["rdma_listen", "0.0.0.0"],
+        ),
+        ("ENETUNREACH", &["rdma_resolve_addr", "no route"]),
+        ("Network is unreachable", &["ibv_modify_qp to RTR", "IPv6"]),
+        ("ETIMEDOUT", &["ibv_modify_qp to RTR", "ARP"]),
+        ("ETIMEDOUT", &["RDMA_CM_EVENT_ADDR_ERROR", "-110"]),
+        (
+            "ETIMEDOUT",
+            &["RDMA_CM_EVENT_UNREACHABLE", "-110", "firewall"],
+        ),
+        (
+            "ECONNREFUSED",
+            &["rdma_connect", "RDMA_CM_EVENT_REJECTED", "8"],
+        ),
+        ("Connection refused", &["ib_write_bw", "TCP"]),
+        ("EHOSTUNREACH", &["ib_write_bw", "TCP", "ARP"]),
+        ("No route to host", &["rdma_resolve_addr", "unreachable"]),
+        (
+            "Key was rejected by service",
+            &["modprobe rxe_rs", "no signature"],
+        ),
+        ("EKEYREJECTED", &["modprobe rxe_rs", "mokutil --import"]),
+    ] {
+        let value = machine.json(&["explain", name]);
+        let mut causes = value["causes"].as_array().unwrap().iter();
+        let found = causes.any(|cause| {
+            let cause = cause.as_str().unwrap();
+            parts.iter().all(|part| cause.contains(part))
+        });
+        assert!(found, "{name}: {parts:?}: {value:#}");
+    }
+    // The first sentence stands alone in the list of all names: it holds for each of the causes.
+    for (name, of_one_cause) in [("EADDRINUSE", "4791"), ("ETIMEDOUT", "GID")] {
+        let what = machine.json(&["explain", name])["what"].clone();
+        assert!(!what.as_str().unwrap().contains(of_one_cause), "{what}");
+    }
 }
 
 #[test]

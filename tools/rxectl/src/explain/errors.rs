@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Errors of calls: what the driver returns, and what the RDMA core returns for it. The texts are
-//! those of `strerror`.
+//! Errors of calls: what the driver returns, and what the RDMA core, the RDMA CM and the loader of
+//! modules return for it. The texts are those of `strerror`, and of modprobe where they differ.
 
-use super::{Entry, Look, DOCTOR, LIMITS, LINKS, NEIGHBOURS, PING, PKEYS, REASONS, WHO};
+use super::{
+    Entry, Look, CM_IDS, DOCTOR, LIMITS, LINKS, NEIGHBOURS, PING, PKEYS, REASONS, ROUTE, WHO,
+};
 
 /// The objects of the device.
 const OBJECTS: Look = (
@@ -14,6 +16,42 @@ const OBJECTS: Look = (
 const MEMLOCK: Look = (
     "ulimit -l; grep VmPin /proc/PID/status",
     "The limit of pinned memory, and how much a process has pinned.",
+);
+
+/// Where the RDMA CM tells why it rejects a connection.
+const REJECTED: Look = (
+    "rxectl explain RDMA_CM_EVENT_REJECTED",
+    "The values of the status of this event, and their causes.",
+);
+
+/// Where the RDMA CM tells why a peer does not answer.
+const UNREACHABLE: Look = (
+    "rxectl explain RDMA_CM_EVENT_UNREACHABLE",
+    "Why a peer does not answer the RDMA CM.",
+);
+
+/// The TCP ports of programs that exchange their parameters that way.
+const TCP_PORTS: Look = (
+    "ss -tlnp",
+    "At the server: the TCP ports that programs listen on, and the programs.",
+);
+
+/// The addresses of the host.
+const ADDRESSES: Look = (
+    "ip address",
+    "The addresses of this network namespace, and their network devices.",
+);
+
+/// The routes of the host.
+const ROUTES: Look = (
+    "ip route; ip -6 route",
+    "The routes of this network namespace.",
+);
+
+/// What the kernel said about a module that it did not load.
+const LOADING: Look = (
+    "dmesg",
+    "The reason for which the kernel refused the module.",
 );
 
 /// All errors, in the order of their numbers.
@@ -38,10 +76,21 @@ pub const ENTRIES: &[Entry] = &[
              it; root of the host can make the link there (nsenter -t PID -n rdma link add ...).",
             "sendto and the like to UDP port 4791: the egress guard lets only processes with \
              CAP_NET_RAW send there.",
+            "modprobe rxe_rs, insmod rxe_rs.ko: the kernel is locked down, and the module has no \
+             signature of a key that the kernel knows. The kernel log says: unsigned module \
+             loading is restricted.",
+            "modprobe, insmod, rmmod: take CAP_SYS_MODULE in the initial user namespace, and \
+             kernel.modules_disabled must be 0.",
         ],
         look: &[
             ("grep Cap /proc/PID/status", "The capabilities of a process: CapEff."),
             MEMLOCK,
+            (
+                "cat /sys/kernel/security/lockdown; sysctl kernel.modules_disabled",
+                "A word in brackets other than [none]: modules need a signature. 1: no module is \
+                 loaded or unloaded until the host boots again.",
+            ),
+            DOCTOR,
             (
                 "dmesg | grep 'UDP port 4791 refused'",
                 "Datagrams that the egress guard refused.",
@@ -52,7 +101,7 @@ pub const ENTRIES: &[Entry] = &[
     Entry {
         name: "ENOENT",
         number: Some(2),
-        also: &["No such file or directory"],
+        also: &["No such file or directory", "Unknown symbol in module"],
         reported: true,
         what: "There is no such object, or no longer.",
         causes: &[
@@ -61,9 +110,15 @@ pub const ENTRIES: &[Entry] = &[
              tied to. Only ibv_dereg_mr still succeeds.",
             "rxe_rs_mr_remove: no segment has the handle.",
             "All calls: the object has been destroyed, perhaps by another thread.",
+            "insmod rxe_rs.ko: a module that it needs is not loaded. The kernel log names the \
+             functions (Unknown symbol). modprobe loads those modules, insmod does not.",
         ],
         look: &[
             ("rxectl mr DEV", "The regions, and how many segments each has."),
+            (
+                "modinfo -F depends rxe_rs.ko",
+                "The modules that must be loaded before it.",
+            ),
             REASONS,
         ],
     },
@@ -97,6 +152,30 @@ pub const ENTRIES: &[Entry] = &[
         look: &[
             LINKS,
             ("dmesg", "Messages about the network device and the module."),
+        ],
+    },
+    Entry {
+        name: "ENOEXEC",
+        number: Some(8),
+        also: &["Exec format error", "Invalid module format"],
+        reported: true,
+        what: "The kernel cannot load the file as a module.",
+        causes: &[
+            "modprobe rxe_rs, insmod rxe_rs.ko: the module is built for another kernel: another \
+             release, or another flavour of the same one (amd64, cloud-amd64, rt-amd64). The kernel \
+             log has both (version magic).",
+            "The same: the file is incomplete, as after a copy to a full disk.",
+        ],
+        look: &[
+            (
+                "uname -r; modinfo -F vermagic rxe_rs.ko",
+                "The running kernel, and the one that the module is built for.",
+            ),
+            (
+                "rxectl doctor --module rxe_rs.ko",
+                "Whether the file is for the running kernel.",
+            ),
+            LOADING,
         ],
     },
     Entry {
@@ -160,12 +239,14 @@ pub const ENTRIES: &[Entry] = &[
         number: Some(13),
         also: &["Permission denied"],
         reported: true,
-        what: "The device node may not be used so.",
+        what: "The caller may not use a device node, or a port, in this way.",
         causes: &[
             "ibv_open_device, rdma_create_event_channel: the user may not open \
              /dev/infiniband/uverbsN or /dev/infiniband/rdma_cm.",
             "All calls: the process changed its user or its capabilities after it had opened the \
              device. The RDMA core refuses that.",
+            "rdma_bind_addr: a port below 1024 takes CAP_NET_BIND_SERVICE in the initial user \
+             namespace.",
         ],
         look: &[
             ("ls -l /dev/infiniband", "Owners and modes of the nodes."),
@@ -242,12 +323,19 @@ pub const ENTRIES: &[Entry] = &[
         reported: true,
         what: "There is no such device, or it is going away.",
         causes: &[
+            "rdma_resolve_addr, RDMA_CM_EVENT_ADDR_ERROR with status -19: the network device of \
+             the route to the address has no link in this network namespace, or its link has no \
+             GID for the source address.",
+            "rdma_bind_addr: the network device that has the address has no link. That of \
+             127.0.0.1 and ::1 is lo.",
             "ibv_attach_mcast: the network device is being removed, or has no IPv4 configuration \
              for an IPv4 group.",
             "rdma link add: the network device does not exist, or the module is being unloaded.",
         ],
         look: &[
             LINKS,
+            ROUTE,
+            ADDRESSES,
             ("ip -d link show dev NETDEV", "The network device."),
             DOCTOR,
         ],
@@ -377,14 +465,57 @@ pub const ENTRIES: &[Entry] = &[
         number: Some(98),
         also: &["Address already in use"],
         reported: true,
-        what: "UDP port 4791 is taken in this network namespace.",
+        what: "A port is taken in this network namespace.",
         causes: &[
-            "rdma link add: a program has a socket on the port, or a tunnel (VXLAN and the like) \
-             uses it.",
+            "rdma link add: a program has a socket on UDP port 4791, or a tunnel (VXLAN and the \
+             like) uses it.",
+            "rdma_bind_addr, rdma_listen: another identifier of the RDMA CM is bound to the same \
+             address and port. The ports of the RDMA CM are not those of TCP and UDP.",
+            "bind of a program that exchanges its parameters over TCP, such as ib_write_bw and \
+             ibv_rc_pingpong: another one listens already (by default on TCP port 18515).",
         ],
         look: &[
             DOCTOR,
-            ("ss -ulnp 'sport = :4791'", "The process that has the port."),
+            ("ss -ulnp 'sport = :4791'", "The process that has the UDP port."),
+            CM_IDS,
+            ("ss -tlnp 'sport = :18515'", "The process that has the TCP port."),
+        ],
+    },
+    Entry {
+        name: "EADDRNOTAVAIL",
+        number: Some(99),
+        also: &["Cannot assign requested address"],
+        reported: true,
+        what: "The address is not one of this host, or its port is not free.",
+        causes: &[
+            "rdma_bind_addr, and rdma_resolve_addr with a source address: no network device of \
+             this network namespace has the address. An IPv6 address counts once duplicate address \
+             detection has ended (no longer tentative).",
+            "rdma_bind_addr, rdma_listen: another identifier of the RDMA CM is bound to the port, \
+             and one of the two to all addresses (0.0.0.0 or ::).",
+            "rdma_resolve_addr, and rdma_bind_addr without a port: all ports of \
+             net.ipv4.ip_local_port_range are in use.",
+        ],
+        look: &[ADDRESSES, CM_IDS],
+    },
+    Entry {
+        name: "ENETUNREACH",
+        number: Some(101),
+        also: &["Network is unreachable"],
+        reported: true,
+        what: "There is no route to the destination.",
+        causes: &[
+            "rdma_resolve_addr: this network namespace has no route to the address.",
+            "ibv_modify_qp to RTR, ibv_create_ah: there is no route to a destination GID with an \
+             IPv6 address over the network device of the source GID. For IPv4 the kernel assumes a \
+             neighbour then, and the call ends with ETIMEDOUT.",
+            "connect of a program that exchanges its parameters over TCP, such as ib_write_bw: the \
+             same.",
+        ],
+        look: &[
+            ROUTE,
+            ROUTES,
+            ("rxectl status DEV", "The GIDs, and their network devices."),
         ],
     },
     Entry {
@@ -392,16 +523,88 @@ pub const ENTRIES: &[Entry] = &[
         number: Some(110),
         also: &["Connection timed out"],
         reported: true,
-        what: "The address of a GID was not resolved. The RDMA core returns it before it calls the \
-               driver.",
+        what: "A peer, or a host on the way to it, did not answer in time.",
         causes: &[
-            "ibv_modify_qp to RTR: no host on the network has the address of the destination GID, \
-             or it does not respond to ARP or neighbour discovery.",
+            "ibv_modify_qp to RTR, ibv_create_ah: no host on the network has the address of the \
+             destination GID, or it does not respond to ARP or neighbour discovery; or there is no \
+             route to an IPv4 address. The RDMA core returns it before it calls the driver.",
+            "rdma_resolve_addr, RDMA_CM_EVENT_ADDR_ERROR with status -110: nobody responds to ARP \
+             or neighbour discovery for the address, or for the gateway.",
+            "rdma_connect, RDMA_CM_EVENT_UNREACHABLE with status -110: the peer does not answer the \
+             RDMA CM, because a firewall drops UDP packets to port 4791, or the peer has no link.",
+            "RDMA_CM_EVENT_DISCONNECTED with status -110: the peer did not answer the request to \
+             disconnect.",
+            "connect of a program that exchanges its parameters over TCP, such as ib_write_bw: a \
+             firewall drops the packets to its TCP port.",
         ],
         look: &[
             NEIGHBOURS,
+            ROUTE,
             PING,
+            UNREACHABLE,
             ("rxectl status DEV", "At the peer: its GIDs."),
+        ],
+    },
+    Entry {
+        name: "ECONNREFUSED",
+        number: Some(111),
+        also: &["Connection refused"],
+        reported: true,
+        what: "The peer refused the connection.",
+        causes: &[
+            "rdma_connect, rconnect: the peer rejected the connection (RDMA_CM_EVENT_REJECTED), \
+             mostly with status 8: no program listens on the port. librdmacm returns the error \
+             where the program does not read the events itself.",
+            "connect of a program that exchanges its parameters over TCP, such as ib_write_bw: its \
+             server has not been started, or uses another TCP port; or a firewall resets \
+             connections.",
+        ],
+        look: &[
+            REJECTED,
+            (
+                "rdma resource show cm_id",
+                "At the peer: the addresses and ports on which programs listen (state LISTEN).",
+            ),
+            TCP_PORTS,
+        ],
+    },
+    Entry {
+        name: "EHOSTUNREACH",
+        number: Some(113),
+        also: &["No route to host"],
+        reported: true,
+        what: "The destination cannot be reached.",
+        causes: &[
+            "connect of a program that exchanges its parameters over TCP, such as ib_write_bw: \
+             nobody responds to ARP or neighbour discovery for the address, or a firewall answers \
+             that the host is prohibited. The RDMA CM returns ETIMEDOUT for the former.",
+            "rdma_resolve_addr, ibv_modify_qp to RTR, ibv_create_ah: the route to the address is \
+             one of the type unreachable.",
+        ],
+        look: &[NEIGHBOURS, ROUTE, ROUTES, PING],
+    },
+    Entry {
+        name: "EKEYREJECTED",
+        number: Some(129),
+        also: &["Key was rejected by service"],
+        reported: true,
+        what: "The kernel refused a module because of its signature.",
+        causes: &[
+            "modprobe rxe_rs, insmod rxe_rs.ko: the module has no signature, and the kernel demands \
+             one (Secure Boot, module.sig_enforce=1). Sign it: make deb SIGN_KEY=KEY \
+             SIGN_CERT=CERTIFICATE.",
+            "modprobe rxe_rs, insmod rxe_rs.ko: the kernel does not know the key of the signature. \
+             Enrol it: mokutil --import CERTIFICATE (DKMS: /var/lib/dkms/mok.pub), and reboot.",
+            "The same: the file was changed after it had been signed.",
+        ],
+        look: &[
+            ("modinfo -F signer rxe_rs", "The name in the certificate of the signature."),
+            (
+                "mokutil --test-key CERTIFICATE",
+                "Whether the key is enrolled.",
+            ),
+            LOADING,
+            DOCTOR,
         ],
     },
 ];
