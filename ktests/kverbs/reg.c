@@ -426,6 +426,73 @@ static void atomics(struct pair *p)
 	with_region(p, 2, 0, 2, last_word);
 }
 
+/*
+ * ATOMICs: the list has room for the result, of which a longer one takes 8 bytes; the word is
+ * aligned. A request that fails must not have been executed.
+ */
+static void lists_of_atomics(struct pair *p, struct area *area, struct ib_mr *mr)
+{
+	static const struct {
+		u32 length;
+		u32 offset;
+		u32 flags;
+		int posted;
+		int status;
+	} cases[] = {
+		{ 8, 0, 0, 0, IB_WC_SUCCESS },
+		{ 16, 0, 0, 0, IB_WC_SUCCESS },
+		{ 4, 0, 0, 0, IB_WC_LOC_LEN_ERR },
+		{ 8, 4, 0, 0, IB_WC_LOC_QP_OP_ERR },
+		{ 8, 0, IB_SEND_INLINE, -EINVAL, 0 },
+	};
+	struct ib_sge sge = { .addr = p->a.addr, .lkey = p->a.pd->local_dma_lkey };
+	struct ib_atomic_wr wr = {
+		.wr = { .sg_list = &sge, .num_sge = 1 },
+		.compare_add = 1,
+		.swap = 7,
+	};
+	u64 *result = p->a.buf, *word = (u64 *)words_of(area, 0);
+	struct ib_wc wc;
+	int i, op, done;
+
+	if (!map_and_reg(&p->b, mr, area, REMOTE | IB_ACCESS_REMOTE_ATOMIC))
+		return;
+	wr.rkey = mr->rkey;
+	for (op = 0; op < 2; op++) {
+		wr.wr.opcode = op ? IB_WR_ATOMIC_CMP_AND_SWP : IB_WR_ATOMIC_FETCH_AND_ADD;
+		for (i = 0; i < ARRAY_SIZE(cases); i++) {
+			if (!is("connect", pair_connect(p), 0))
+				return;
+			word[0] = 1;
+			word[1] = 1;
+			result[0] = 5;
+			result[1] = 5;
+			sge.length = cases[i].length;
+			wr.remote_addr = mr->iova + cases[i].offset;
+			wr.wr.send_flags = IB_SEND_SIGNALED | cases[i].flags;
+			if (!is("post_send", ib_post_send(p->a.qp, &wr.wr, NULL), cases[i].posted))
+				pr_info("# case %d\n", i);
+			done = !cases[i].posted && cases[i].status == IB_WC_SUCCESS;
+			if (!cases[i].posted) {
+				is("completion", take(&p->a, &wc), 0);
+				if (!is("status", wc.status, cases[i].status))
+					pr_info("# case %d\n", i);
+				if (done)
+					is("bytes", wc.byte_len, 8);
+			}
+			is("word", word[0], done ? (op ? 7 : 2) : 1);
+			is("word behind it", word[1], 1);
+			is("result", result[0], done ? 1 : 5);
+			is("memory behind it", result[1], 5);
+		}
+	}
+}
+
+static void bad_atomics(struct pair *p)
+{
+	with_region(p, 1, 0, 1, lists_of_atomics);
+}
+
 /* A CPU that increments a word. */
 struct adder {
 	atomic64_t *word;
@@ -543,6 +610,7 @@ const struct test reg_tests[] = {
 	{ "reg_invalidated_by_peer", send_inv, { .context = POLLED } },
 	{ "reg_chain", chain, { .context = POLLED } },
 	{ "reg_atomics", atomics, { .context = POLLED } },
+	{ "reg_bad_atomics", bad_atomics, { .context = POLLED } },
 	{ "reg_atomics_and_processors", atomics_and_processors, { .context = POLLED } },
 	{}
 };

@@ -39,9 +39,7 @@ use rxe_kapi::{
     sync::context, //
 };
 use rxe_proto::{
-    abi::MAX_MESSAGE,
     engine::{
-        wc::WcStatus,
         wr::{
             AhName,
             LocalOp,
@@ -255,10 +253,14 @@ impl QpCtx {
         if out.body.is_local() {
             return Ok((SendWqe::new(out), 0));
         }
-        let used;
+        let (used, checked);
         if out.flags.inline {
+            if !out.body.carries_payload() {
+                return Err(EINVAL);
+            }
             used = wr.copy_inline(data)?;
             out.length = u32::try_from(used)?;
+            checked = Ok(());
         } else {
             let mut length = 0u32;
             let mut chunks = data.chunks_exact_mut(SGE_BYTES);
@@ -274,12 +276,12 @@ impl QpCtx {
                 length = length.checked_add(sge.length).ok_or(EINVAL)?;
             }
             used = usize::from(out.num_sge) * SGE_BYTES;
-            out.length = length;
+            checked = out.set_length(length);
         }
-        if out.length > MAX_MESSAGE {
-            return Ok((SendWqe::invalid(out, WcStatus::LocLenErr), used));
+        match checked {
+            Ok(()) => Ok((SendWqe::new(out), used)),
+            Err(status) => Ok((SendWqe::invalid(out, status), used)),
         }
-        Ok((SendWqe::new(out), used))
     }
 
     /// Posts the receive requests of a kernel consumer (IBTA 10.8.2), up to the first that is

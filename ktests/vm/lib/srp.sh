@@ -79,5 +79,5 @@ srp_log_out() {
 }
 srp_disconnect() {
 	srp_log_out
-	modprobe -r ib_srp
+	modprobe -r --wait 20000 ib_srp
 }

@@ -219,7 +219,7 @@ fn fill<'a>(
     limits: &SendLimits,
 ) -> Result<&'a [u8], WcStatus> {
     wr.body = operation(wqe, limits.service)?;
-    let is_atomic = match &wr.body {
+    match &wr.body {
         SendBody::Local(_) => return Ok(&[]),
         SendBody::Flush(_, kind) => {
             let known = kind.placement & !(Feth::GLOBAL | Feth::PERSISTENT) == 0;
@@ -243,14 +243,8 @@ fn fill<'a>(
             wr.length = 8;
             return data.get(..8).ok_or(MALFORMED);
         }
-        SendBody::CmpSwp { at, .. } | SendBody::FetchAdd { at, .. } => {
-            if at.addr % 8 != 0 {
-                return Err(MALFORMED);
-            }
-            true
-        }
-        _ => false,
-    };
+        _ => {}
+    }
     let num_sge = wqe.dma.num_sge.get();
     let claimed = wqe.dma.length.get();
     let wants_inline = wqe.send_flags.get() & INLINE != 0;
@@ -270,16 +264,7 @@ fn fill<'a>(
     wr.num_sge = u8::try_from(num_sge).map_err(|_| MALFORMED)?;
     let list_len = usize::from(wr.num_sge).saturating_mul(SGE_LEN);
     let list = data.get(..list_len).ok_or(MALFORMED)?;
-    wr.length = list_length(list)
-        .filter(|len| *len <= MAX_MESSAGE)
-        .ok_or(WcStatus::LocLenErr)?;
-    if is_atomic {
-        // A longer buffer is valid, but only its first word is written.
-        if wr.length < 8 {
-            return Err(WcStatus::LocLenErr);
-        }
-        wr.length = 8;
-    }
+    wr.set_length(list_length(list).ok_or(WcStatus::LocLenErr)?)?;
     Ok(list)
 }
 

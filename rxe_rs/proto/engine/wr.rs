@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Work requests as the engine sees them: copied from the ring once and already validated.
 
+use super::wc::WcStatus;
 use crate::check::window::Bind;
 use crate::ids::{Psn, QKey, Qpn, RKey};
 use crate::wire::feth::Selectivity;
@@ -255,6 +256,31 @@ pub struct SendWr {
 }
 
 impl SendWr {
+    /// Sets the length of a request that is not inline, from that of its scatter/gather list. The
+    /// list of an ATOMIC takes the result, and may be longer.
+    ///
+    /// # Errors
+    ///
+    /// The status that the request completes with: `LOC_LEN_ERR` for more than [`MAX_MESSAGE`], and
+    /// for an ATOMIC whose result does not fit; `LOC_QP_OP_ERR` for an ATOMIC on an address that is
+    /// not aligned to 8 bytes (IBTA 9.4.5), which the peer would refuse.
+    pub fn set_length(&mut self, length: u32) -> Result<(), WcStatus> {
+        if length > MAX_MESSAGE {
+            return Err(WcStatus::LocLenErr);
+        }
+        self.length = length;
+        if let SendBody::CmpSwp { at, .. } | SendBody::FetchAdd { at, .. } = &self.body {
+            if at.addr % 8 != 0 {
+                return Err(WcStatus::LocQpOpErr);
+            }
+            if length < 8 {
+                return Err(WcStatus::LocLenErr);
+            }
+            self.length = 8;
+        }
+        Ok(())
+    }
+
     /// A SEND without payload; the initial value of unused WQEs.
     pub const EMPTY: Self = Self {
         wr_id: 0,
@@ -311,7 +337,7 @@ impl SendWqe {
     }
 
     /// A WQE for a request that failed validation.
-    pub const fn invalid(wr: SendWr, status: super::wc::WcStatus) -> Self {
+    pub const fn invalid(wr: SendWr, status: WcStatus) -> Self {
         let mut wqe = Self::new(wr);
         wqe.invalid = Some(status);
         wqe

@@ -724,6 +724,11 @@ fn refusal_overtakes_read_data() {
         pair.transmit(1);
         pair.run(100_000_000_000);
         let expected = [(1, WcStatus::Success), (2, WcStatus::RemAccessErr)];
-        assert_eq!(pair.statuses(0), expected, "token {token}, {:?}", pair.hosts[0].counts);
+        assert_eq!(
+            pair.statuses(0),
+            expected,
+            "token {token}, {:?}",
+            pair.hosts[0].counts
+        );
     }
 }

@@ -412,7 +412,11 @@ fn acknowledged_before_the_repetition() {
     pair.deliver_next();
     assert!(pair.hosts[0].counts[Count::SelectiveRepeat] > 0);
     pair.transmit(0);
-    assert!(pair.packets_sent - sent <= 1, "{}", pair.packets_sent - sent);
+    assert!(
+        pair.packets_sent - sent <= 1,
+        "{}",
+        pair.packets_sent - sent
+    );
     pair.run(SECOND);
     assert_eq!(pair.statuses(0).last(), Some(&(2, WcStatus::Success)));
 }

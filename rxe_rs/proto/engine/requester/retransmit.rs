@@ -152,7 +152,11 @@ impl Qp {
     /// selective repeat is not sent again.
     pub(in crate::engine) fn skip_acknowledged(&mut self, backend: &mut impl Backend) {
         let una = self.req.una_psn;
-        match self.req.repeat.filter(|repeat| una.is_before(repeat.resume)) {
+        match self
+            .req
+            .repeat
+            .filter(|repeat| una.is_before(repeat.resume))
+        {
             Some(repeat) if una.is_before(repeat.end) => {
                 self.move_cursor(una, backend);
                 self.req.repeat = Some(repeat);
