@@ -33,7 +33,7 @@ C_FUNCTION = re.compile(r"^(?!\s|#|/|\*|struct \w+ =)[\w *]*?\b\*?(\w+)\(")
 # Functions that need no step although one in bold calls them, by the reason.
 NOT_STEPS = {
     "names that several functions have, most of them in the standard library":
-        "add advance count drop each from get len map next offset pkey put replace set slice slot state store with",
+        "add advance cancel count drop each from get len map next offset pkey put replace set slice slot state store with",
     "values, computed without an effect":
         "ack_deadline ack_every_single bits bytes counter_set delayed_ack_deadline disable_bh errno establishes_communication free_slots "
         "from_slice front gso_index has_new_gap head ifindex implied_nak in_flight is_acknowledgement is_allowed is_marked is_multicast is_over "

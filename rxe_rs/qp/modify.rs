@@ -235,8 +235,8 @@ impl QpCtx {
             };
             if next == QpState::Err || (next == QpState::Reset && current != QpState::Reset) {
                 tied_mrs = inner.tied_mrs.take();
-                // Before requests are flushed: a process sees their completions at once. Accesses in
-                // progress through other QPs end before `release_memory` returns.
+                // Before requests are flushed: a process sees their completions at once.
+                // Accesses in progress through other QPs end before `release_memory` returns.
                 if let Some(tied_mrs) = &tied_mrs {
                     tied_mrs.revoke();
                 }
