@@ -411,7 +411,7 @@ static void last_word(struct pair *p, struct area *area, struct ib_mr *mr)
 	is("value not swapped", *word, 3);
 	is("in two pages",
 	   atomic(&p->a, IB_WR_ATOMIC_FETCH_AND_ADD, 1, 0, mr->iova + PAGE_SIZE - 4, mr->rkey),
-	   IB_WC_REM_INV_REQ_ERR);
+	   IB_WC_LOC_QP_OP_ERR);
 	is("connecting again", pair_connect(p), 0);
 	is("LOCAL_INV", invalidate(&p->b, mr->rkey), IB_WC_SUCCESS);
 	is("REG_MR", reg(&p->b, mr, REMOTE), IB_WC_SUCCESS);
