@@ -35,6 +35,8 @@ pub struct Kvm {
     memo: Option<PathBuf>,
     /// Whether a machine of this run has not booted with it.
     distrusted: bool,
+    /// That failure, if KVM may be its cause.
+    suspected: Option<Trial>,
 }
 
 /// The result of a trial, or of a boot that failed after one. It holds until the host boots again
@@ -69,6 +71,7 @@ impl Default for Kvm {
             limit: Duration::from_secs(20),
             memo: cache.map(|cache| cache.join("rxe-ci/kvm.json")),
             distrusted: false,
+            suspected: None,
         }
     }
 }
@@ -173,15 +176,18 @@ impl Kvm {
         Some(memo)
     }
 
-    /// Stores that KVM does not work, although a trial has succeeded. Returns the file, if it could
-    /// be written.
-    pub fn remember_failure(&self, qemu: &Qemu) -> Option<&Path> {
-        self.remember(&Trial::of(qemu, false))
+    /// Does without KVM for the rest of this run, unless it is demanded: machines have not booted
+    /// with it. `suspected` is their QEMU, if KVM may be the cause.
+    pub fn distrust(&mut self, suspected: Option<&Qemu>) {
+        self.distrusted = true;
+        self.suspected = suspected.map(|qemu| Trial::of(qemu, false));
     }
 
-    /// Does without KVM for the rest of this run, unless it is demanded.
-    pub fn distrust(&mut self) {
-        self.distrusted = true;
+    /// The same machines have booted without KVM: stores that it does not work, although a trial
+    /// has succeeded, if it was suspected. Returns the file, if there was something to store and it
+    /// could be written.
+    pub fn remember_failure(&self) -> Option<&Path> {
+        self.remember(self.suspected.as_ref()?)
     }
 
     /// Boots up to the initramfs; returns why that failed.
@@ -260,6 +266,7 @@ pub mod tests {
             limit: Duration::from_secs(1),
             memo: Some(dir.join("cache/kvm.json")),
             distrusted: false,
+            suspected: None,
         };
         (
             Qemu {
@@ -353,7 +360,8 @@ pub mod tests {
         let trials = || fs::read_to_string(&count).unwrap().lines().count();
         let chosen = |kvm: &Kvm, accel| kvm.choose(accel, &qemu, dir.path(), &events).unwrap();
         assert!(chosen(&kvm, Accel::Auto).kvm);
-        kvm.distrust();
+        kvm.distrust(None);
+        assert_eq!(kvm.remember_failure(), None);
         // This run does without it, later ones do not.
         let choice = chosen(&kvm, Accel::Auto);
         let text = choice.why_not.unwrap();
@@ -366,14 +374,17 @@ pub mod tests {
         assert!(chosen(&later, Accel::Auto).kvm);
         assert_eq!(trials(), 1);
         // Now later ones do without it, too.
-        assert_eq!(kvm.remember_failure(&qemu), kvm.memo.as_deref());
+        kvm.distrust(Some(&qemu));
+        assert!(chosen(&later, Accel::Auto).kvm);
+        assert_eq!(kvm.remember_failure(), kvm.memo.as_deref());
         assert!(!chosen(&later, Accel::Auto).kvm);
         assert_eq!(trials(), 1);
         // Demanded, it is tried again.
         assert!(chosen(&later, Accel::Kvm).kvm);
         assert_eq!(trials(), 2);
         later.memo = None;
-        assert_eq!(later.remember_failure(&qemu), None);
+        later.distrust(Some(&qemu));
+        assert_eq!(later.remember_failure(), None);
     }
 
     #[test]

@@ -27,6 +27,9 @@ use std::time::{Duration, Instant};
 /// How often machines are started that do not boot. QEMU and the kernel can hang or crash early in
 /// a boot, for example because a busy host does not run the machine while it tests its timer.
 const BOOTS: u8 = 3;
+
+/// The shortest `--boot-timeout`, in seconds, with which a boot that takes too long tells of KVM.
+const LIMIT_FOR_KVM: u64 = 60;
 /// The time limit for a boot by the one in which each machine has to start its init, so that one
 /// that hangs is noticed early. There is no earlier sign of life: the console of a kernel that
 /// boots is silent. On a busy host two emulated machines took 66 s to boot. The last boot has no
@@ -372,9 +375,9 @@ fn choose(args: &Run, folder: &Path, kvm: &Kvm, events: &Events) -> Result<Chose
 }
 
 /// What to say before machines are started again after a boot that failed, or the error if they are
-/// not. If the user has not demanded KVM, it is not used any more. Later runs do not use it either,
-/// unless QEMU has refused to run the machines: its arguments may be the reason, and a later run
-/// loses no time if it is refused again.
+/// not. If the user has not demanded KVM, it is not used any more. Later runs do not use it either
+/// if the machines boot without it, unless QEMU has refused to run them or the time limit is short:
+/// then the arguments may be the reason.
 fn after_failed_boot(
     args: &Run,
     program: &Program,
@@ -393,14 +396,8 @@ fn after_failed_boot(
     let mut text = format!("{}; booting again ({next} of {BOOTS})", failed.error.what);
     if let Some(qemu) = by_kvm {
         text.push_str(" without KVM");
-        if let Some(memo) = (!failed.refused)
-            .then(|| kvm.remember_failure(qemu))
-            .flatten()
-        {
-            let file = memo.display();
-            text.push_str(&format!(", which {file} rules out until the host boots"));
-        }
-        kvm.distrust();
+        let suspected = !failed.refused && args.boot_timeout >= LIMIT_FOR_KVM;
+        kvm.distrust(suspected.then_some(qemu));
     }
     if args.verbose && !failed.error.console.is_empty() {
         text = format!("{}\nrxe-ci: {text}", failed.error.console.trim_end());
@@ -460,6 +457,12 @@ pub fn run(args: &Run) -> Result<u8> {
         boot = boot.saturating_add(1);
     };
     say("the machines are ready".into());
+    if let Some(memo) = kvm.remember_failure() {
+        let file = memo.display();
+        complain(&format_args!(
+            "rxe-ci: KVM does not work, which {file} remembers until the host boots"
+        ));
+    }
     machines.pass_streams(&token, &events);
     let status = machines.finish(&events)?;
     say(format!("the command ended with status {status}"));
@@ -543,10 +546,11 @@ mod tests {
     #[test]
     fn kvm_is_given_up_unless_it_was_demanded() {
         let events = Events::new().unwrap();
-        for (accel, refused, this_run, later_runs) in [
-            ("auto", false, false, false),
-            ("auto", true, false, true),
-            ("kvm", false, true, true),
+        for (accel, limit, refused, this_run, later_runs) in [
+            ("auto", "60", false, false, false),
+            ("auto", "59", false, false, true),
+            ("auto", "60", true, false, true),
+            ("kvm", "60", false, true, true),
         ] {
             let dir = tempfile::tempdir().unwrap();
             let (qemu, mut kvm) = fake(dir.path(), "echo RXE-PROBE-OK");
@@ -556,13 +560,15 @@ mod tests {
                 choice.unwrap().kvm
             };
             assert!(chosen(&kvm));
-            let args = arguments(&["--accel", accel]);
+            let args = arguments(&["--accel", accel, "--boot-timeout", limit]);
             let program = Program::Qemu(qemu, true);
             let text = after_failed_boot(&args, &program, &mut kvm, failed(refused), 1).unwrap();
             assert_eq!(text.contains("without KVM"), !this_run, "{text}");
-            assert_eq!(text.contains("/kvm.json rules out"), !later_runs, "{text}");
             assert_eq!(chosen(&kvm), this_run, "{accel}");
+            // The machines have not booted without it yet.
             let (_, later) = fake(dir.path(), "");
+            assert!(chosen(&later));
+            assert_eq!(kvm.remember_failure().is_none(), later_runs);
             assert_eq!(chosen(&later), later_runs, "{accel}");
         }
         // It is in vain to repeat what was demanded and refused.

@@ -363,8 +363,8 @@ fn machines_that_do_not_boot() {
         done.err.contains("Booting paravirtualized kernel\n"),
         "{done:?}"
     );
-    let done = host.run("stuck", &["--boot-timeout", "1"], &["true"]);
-    done.says_thrice("machine 1 did not boot in 1 s;");
+    let done = host.run("stuck", &["--boot-timeout", "8"], &["true"]);
+    done.says_thrice("machine 1 did not boot in 8 s;");
 }
 
 #[test]
@@ -375,12 +375,12 @@ fn machines_that_do_not_boot_are_started_again() {
             "kernel panic in machine 1: VFS: Unable to mount root fs",
         ),
         // Sooner than the time limit of the boot.
-        ("hang ok", "machine 1 did not start its init in 3 s"),
-        ("stuck ok", "machine 1 did not boot in 6 s"),
+        ("hang ok", "machine 1 did not start its init in 5 s"),
+        ("stuck ok", "machine 1 did not boot in 10 s"),
     ] {
         let host = Host::new();
         let again = format!("rxe-ci: {line}; booting again (2 of 3)");
-        let found = host.run_again("tcg", fake, &["--boot-timeout", "6"]);
+        let found = host.run_again("tcg", fake, &["--boot-timeout", "10"]);
         assert_eq!(found, (2, vec![again]), "{fake}");
     }
     let host = Host::new();
