@@ -242,11 +242,6 @@ fn drivers(host: &Host, report: &mut Report) {
             remedy,
         );
     } else if kernels.is_empty() && !is_supported(&release) {
-        // As in the names of Debian's packages.
-        let architecture = match std::env::consts::ARCH {
-            "aarch64" => "arm64",
-            _ => "amd64",
-        };
         report.wrong(
             "rxe_rs",
             format!(
@@ -254,8 +249,7 @@ fn drivers(host: &Host, report: &mut Report) {
                 SERIES.join(" and ")
             ),
             format!(
-                "boot such a kernel: apt install -t trixie-backports linux-image-{architecture}; \
-                 then install the module for it ({})",
+                "install such a kernel ({}, The kernel) and boot it; then install the module for it",
                 install_document(host)
             ),
         );

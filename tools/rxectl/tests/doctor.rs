@@ -149,7 +149,7 @@ fn doctor_knows_the_series_of_kernels() {
     };
     for release in ["6.12.48+deb13-amd64\n", "7.20.1-x\n", "7.4.1-x\n"] {
         let fix = fix_on(release);
-        assert!(fix.contains("trixie-backports linux-image-"), "{fix}");
+        assert!(fix.contains("install.md, The kernel) and boot it"), "{fix}");
         assert!(!fix.contains("make"), "{fix}");
     }
     for release in ["7.2.1+deb13-amd64\n", "7.3-rc1-amd64\n"] {
@@ -175,9 +175,9 @@ fn remedies_name_the_document_that_exists() {
             let found = wrong.into_iter().find(|(about, _)| about == "rxe_rs");
             found.unwrap().1
         };
-        assert!(fix().ends_with("(docs/install.md)"), "{}", fix());
+        assert!(fix().contains("(docs/install.md"), "{}", fix());
         machine.put(PACKAGED, "");
-        assert!(fix().ends_with(&format!("({PACKAGED})")), "{}", fix());
+        assert!(fix().contains(&format!("({PACKAGED}")), "{}", fix());
     }
 }
 
