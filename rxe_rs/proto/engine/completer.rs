@@ -131,6 +131,13 @@ impl Qp {
                 false => Count::SuspectAck,
             });
         }
+        let refusal = self.req.refusal;
+        if !matches!(syndrome, Syndrome::Nak(_))
+            && refusal.is_some_and(|(refused, _)| refused.is_before(psn.next()))
+        {
+            // The refused request has arrived after all: the NAK was not the peer's.
+            self.req.refusal = None;
+        }
         match syndrome {
             Syndrome::Ack { .. } => {
                 if self.acknowledge(now, psn.next(), backend) == Acked::ResponseMissing {
@@ -216,7 +223,15 @@ impl Qp {
                     NakCode::RemoteAccess => WcStatus::RemAccessErr,
                     NakCode::RemoteOperational => WcStatus::RemOpErr,
                 };
-                self.req.refusal = Some((psn, status));
+                // The peer refuses one request only. If there are two such NAKs, the first request
+                // must not succeed.
+                if !self
+                    .req
+                    .refusal
+                    .is_some_and(|(first, _)| first.is_before(psn))
+                {
+                    self.req.refusal = Some((psn, status));
+                }
                 if !self.refuse(now, backend) {
                     self.implied_nak(now, Some(psn), backend);
                 }
