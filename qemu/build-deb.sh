@@ -10,7 +10,7 @@
 # -o OUT      the folder for the packages (default: out/deb)
 #
 # With SIGN_KEY and SIGN_CERT, files with a private key and its X.509 certificate, the module is signed by the kernel's sign-file, and the
-# version of its package gets the date of the certificate, so that apt installs it over one that is not signed. package-version.sh has the
+# version of its package gets date and hash of the certificate, so that apt installs it over one that is not signed. package-version.sh has the
 # version of the others. Packages of other versions are removed from OUT. Times in packages are that of the last commit, so that a second
 # build gives the same files.
 set -eu
@@ -127,7 +127,7 @@ if [ -n "$sign" ]; then
 	hash=$(sed -n 's/^CONFIG_MODULE_SIG_HASH="\(.*\)"$/\1/p' "$tree/.config")
 	"$tree/scripts/sign-file" "$hash" /dev/fd/7 /dev/fd/8 "$ko" || die "cannot sign the module with SIGN_KEY and SIGN_CERT; see the messages above"
 	since=$(openssl x509 -in /dev/fd/8 -noout -startdate)
-	sign=+signed$(date -ud "${since#*=}" +%Y%m%d%H%M%S)
+	sign=+signed$(date -ud "${since#*=}" +%Y%m%d%H%M%S).$(sha256sum </dev/fd/8 | cut -c1-8)
 fi
 put 644 "$clone/tools/deb/rxe-rs-modules.conf" "/usr/lib/depmod.d/$package.conf"
 script postinst

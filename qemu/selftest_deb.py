@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Tests of build-deb.sh: what the Debian packages contain, with stand-ins for the module and the tools; that bad input is refused by one
 line; signatures. `ktests/vm/install.test` installs the real packages."""
+import hashlib
 import os
 import re
 import shlex
@@ -570,7 +571,8 @@ class Signing(StandIns):
         self.assertEqual(status, 0, said)
         # A version of its own, as apt does not replace the unsigned package by one of the same version.
         since = run("openssl", "x509", "-in", certificate, "-noout", "-startdate").strip().partition("=")[2]
-        version = PACKAGES + time.strftime("+signed%Y%m%d%H%M%S", time.strptime(since, "%b %d %H:%M:%S %Y %Z"))
+        version = PACKAGES + time.strftime("+signed%Y%m%d%H%M%S.", time.strptime(since, "%b %d %H:%M:%S %Y %Z"))
+        version += hashlib.sha256(certificate.read_bytes()).hexdigest()[:8]
         names = [path.name for path in out.glob("rxe-rs-modules-*")]
         self.assertEqual(names, [f"rxe-rs-modules-{release}_{version}_amd64.deb"])
         self.assertEqual(subprocess.run(["dpkg", "--compare-versions", version, "gt", PACKAGES]).returncode, 0)

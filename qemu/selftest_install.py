@@ -237,7 +237,7 @@ class Packages(Faked):
     def module(self, folder):
         """An object with the information that modinfo reads from a module."""
         folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / "modinfo").write_text(f"name=rxe_rs\0version=1.0\0vermagic={RELEASE} SMP preempt \0")
+        (self.folder / "modinfo").write_text(f"name=rxe_rs\0version=0.9\0vermagic={RELEASE} SMP preempt \0")
         subprocess.run(["gcc", "-c", "-x", "c", "-", "-o", folder / "rxe_rs.ko"], input="int x;\n", text=True, check=True)
         subprocess.run(["objcopy", "--add-section", f".modinfo={self.folder}/modinfo", folder / "rxe_rs.ko"], check=True)
         return folder / "rxe_rs.ko"
@@ -293,7 +293,7 @@ class Packages(Faked):
         module = self.module(self.folder / "own")
         packages.modinfo(module, {"vermagic": "7.3.999 SMP preempt "})
         self.assertEqual(packages.run("modinfo", "-F", "vermagic", module).strip(), "7.3.999 SMP preempt")
-        self.assertEqual(packages.run("modinfo", "-F", "version", module).strip(), "1.0")
+        self.assertEqual(packages.run("modinfo", "-F", "version", module).strip(), "0.9")
         self.dies("has no field srcversion", what=module, call=lambda path: packages.modinfo(path, {"srcversion": "1"}))
 
     def test_others(self):

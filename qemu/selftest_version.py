@@ -115,7 +115,6 @@ class Packages(unittest.TestCase):
         for seconds in (1800, 1900):
             (self.folder / "changed file").write_text(f"{seconds}\n")
             os.utime(self.folder / "changed file", (self.time + seconds, self.time + seconds))
-            self.git("add", "-N", ".")
             versions.append(self.version())
         self.assertEqual(versions[-1], f"1.2.3~git20270115.103140.{commit}.modified")
         self.commit()
@@ -125,6 +124,10 @@ class Packages(unittest.TestCase):
         (self.folder / "changed file").unlink()
         versions.append(self.version())
         self.assertRegex(versions[-1], r"^1\.2\.3\+git\S+\.modified$")
+        # Changed before the last commit, which does not have the change.
+        (self.folder / "old file").write_text("")
+        os.utime(self.folder / "old file", (self.time - 7200, self.time - 7200))
+        self.assertEqual(self.version(), versions[-1])
         commit = self.commit()
         versions.append(self.version())
         self.assertEqual(versions[-1], f"1.2.3+git20270115.120000.{commit}")

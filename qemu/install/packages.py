@@ -94,15 +94,15 @@ def variants(folder, release, module, out):
     """Fills the folders `packages`, `newer` and `other` of `out`. Returns the settings of cases.sh that say what they have."""
     deb = find(folder, "rxe-rs-tools")
     version = run("dpkg-deb", "--field", deb, "Version").strip()
-    settings = {"VERSION": version, "NEWER": f"{version}.1", **others(release)}
+    if not module.exists():
+        kernel.die(f"there is no {module}; build it: make")
+    settings = {"VERSION": run("modinfo", "-F", "version", module).strip(), "NEWER": f"{version}.1", **others(release)}
     for name in ("packages", "newer", "other"):
         (out / name).mkdir()
     for name in names(release):
         if name != "rxe-rs-dkms" and name != "librxe-rs-dev":
             shutil.copy(find(folder, name), out / "packages")
             newer(find(folder, name), settings["NEWER"], out / "newer")
-    if not module.exists():
-        kernel.die(f"there is no {module}; build it: make")
     for other in others(release).values():
         with tempfile.TemporaryDirectory() as work:
             copy = shutil.copy(module, Path(work) / "rxe_rs.ko")
