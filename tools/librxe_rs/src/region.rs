@@ -2,6 +2,7 @@
 //! Regions that `ibv_reg_mr` has registered.
 
 use crate::{sys, Error, Segment, Storage};
+use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 /// A reference to a registered region of an `rxe_rs` device. The `ibv_mr` belongs to somebody else,
@@ -16,10 +17,13 @@ pub struct Region<'fd> {
 }
 
 /// Which region a segment belongs to: descriptor of the context, handle and R_Key. Another region
-/// can have all of them only if this one has been deregistered, so that it has no memory any more.
+/// can have all of them only if this one has been deregistered, so that it has no memory any more:
+/// the descriptor is borrowed as long as there is a segment, and another context cannot get its
+/// number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Id {
+pub(crate) struct Id<'fd> {
     fd: RawFd,
+    borrowed: PhantomData<BorrowedFd<'fd>>,
     handle: u32,
     rkey: u32,
 }
@@ -74,9 +78,10 @@ impl<'fd> Region<'fd> {
         }
     }
 
-    fn id(&self) -> Id {
+    fn id(&self) -> Id<'fd> {
         Id {
             fd: self.fd.as_raw_fd(),
+            borrowed: PhantomData,
             handle: self.handle,
             rkey: self.rkey,
         }
@@ -89,7 +94,11 @@ impl<'fd> Region<'fd> {
     /// `EINVAL`, `EEXIST` if it would overlap another segment, `ENOSPC`, `ENOMEM`, `EPERM`,
     /// `ENOENT`, `EBUSY`, `EPROTONOSUPPORT` if the device is not one of `rxe_rs`: see [`Error`].
     /// The storage is returned with the error.
-    pub fn add(&self, storage: Storage, iova: u64) -> Result<(Segment, State), (Error, Storage)> {
+    pub fn add(
+        &self,
+        storage: Storage,
+        iova: u64,
+    ) -> Result<(Segment<'fd>, State), (Error, Storage)> {
         let length = storage.len() as u64;
         // SAFETY: From now on the storage is accessed by volatile copies only.
         match unsafe { self.add_raw(storage.addr(), length, iova) } {
@@ -169,7 +178,7 @@ impl<'fd> Region<'fd> {
     /// `ENOENT` if the segment is not one of this region, or was added by another descriptor of the
     /// context, `EBUSY` also if it is the last one and memory windows are bound to the region. The
     /// segment is returned with the error.
-    pub fn remove(&self, segment: Segment) -> Result<(Storage, State), (Error, Segment)> {
+    pub fn remove(&self, segment: Segment<'fd>) -> Result<(Storage, State), (Error, Segment<'fd>)> {
         // Each region numbers its segments from the same number on.
         if segment.region != self.id() {
             const ENOENT: i32 = 2;

@@ -64,16 +64,27 @@ impl Drop for Storage {
 /// with a write of a peer may contain both old and new bytes.
 ///
 /// A segment that is dropped stays in the region until that is deregistered, and this process can
-/// no longer access its memory.
+/// no longer access its memory. The descriptor of the context cannot be closed while there is a
+/// segment:
+///
+/// ```compile_fail,E0505
+/// # use std::os::fd::{AsFd, OwnedFd};
+/// # fn closed(cmd_fd: OwnedFd, storage: rxe_rs::Storage) {
+/// let region = rxe_rs::Region::new(cmd_fd.as_fd(), 1, 0x100);
+/// let (segment, _) = region.add(storage, 0).unwrap();
+/// drop(cmd_fd);
+/// segment.len();
+/// # }
+/// ```
 #[derive(Debug)]
-pub struct Segment {
+pub struct Segment<'fd> {
     pub(crate) storage: Storage,
-    pub(crate) region: region::Id,
+    pub(crate) region: region::Id<'fd>,
     pub(crate) handle: u64,
     pub(crate) iova: u64,
 }
 
-impl Segment {
+impl Segment<'_> {
     /// Returns its handle, which the region does not use for another segment.
     pub fn handle(&self) -> u64 {
         self.handle
