@@ -6,8 +6,9 @@
  *
  * All functions return 0, or an errno value; then the region has not changed. rxe_rs.h lists the
  * values; in addition there are EPROTONOSUPPORT if the driver of the device has no such methods,
- * and EIO if the device has been removed. state may be NULL. The functions may be called from any
- * thread; calls for one region exclude each other, and the later one fails with EBUSY.
+ * and EIO if the device has been removed. state may be NULL; if not, 64 bytes are written to it,
+ * also if a later version of rxe_rs.h appends fields. The functions may be called from any thread;
+ * calls for one region exclude each other, and the later one fails with EBUSY.
  */
 #ifndef RXE_RS_VERBS_H
 #define RXE_RS_VERBS_H

@@ -4,6 +4,9 @@
 use crate::sys::{self, RawState, Request};
 use std::ffi::{c_int, c_void};
 
+// Programs that were built with the first version of the header have so many bytes for it.
+const _: () = assert!(size_of::<RawState>() == 64);
+
 /// Runs a request. Returns 0 or a value of `errno`, and writes the new state of the region to
 /// `state` unless that is null.
 ///

@@ -55,6 +55,30 @@ fn acknowledgements_need_the_msn() {
     assert_eq!(counts(&pair, 0, Count::MsnResync), 0);
 }
 
+/// A NAK that is accepted while READ data is missing counts when the data has arrived, unless the
+/// peer acknowledges the request that it refuses.
+#[test]
+fn acknowledgement_outweighs_a_refusal() {
+    for acknowledged in [false, true] {
+        let (mut pair, first) = in_flight(1, SendOp::Read, 1);
+        pair.post(0, wr(SendOp::Write, 1, MTU), 0);
+        pair.transmit(0);
+        let psn = first.wrapping_add(3);
+        let fatal = Syndrome::Nak(NakCode::RemoteAccess);
+        pair.inject(0, ack(psn, fatal, Msn::new(1)), &[]);
+        if acknowledged {
+            pair.inject(0, ack(psn, Syndrome::ACK, Msn::new(2)), &[]);
+        }
+        assert_eq!(pair.qps[0].state(), State::Rts);
+        pair.run(SECOND);
+        let last = match acknowledged {
+            true => WcStatus::Success,
+            false => WcStatus::RemAccessErr,
+        };
+        assert_eq!(pair.statuses(0), [(0, WcStatus::Success), (1, last)]);
+    }
+}
+
 /// Every MSN but one for one PSN.
 #[test]
 fn one_msn_is_accepted_per_psn() {
