@@ -19,6 +19,7 @@ mod host;
 mod in_flight;
 pub mod mutate;
 mod queue;
+pub mod random;
 mod sink;
 
 use crate::check::window::Bind;
@@ -261,6 +262,9 @@ pub struct Pair {
     pub packets_sent: u64,
     /// Their bytes from BTH to ICRC.
     pub bytes_sent: u64,
+    /// Number of intact packets to each side that were lost, in the network or before they were
+    /// handled.
+    pub lost: [u64; 2],
     /// Probability that a page is invalidated in a step.
     pub evict: f64,
     /// Deferred packets of each side, oldest first.
@@ -343,6 +347,7 @@ impl Pair {
             wire_free: [Instant::ZERO; 2],
             packets_sent: 0,
             bytes_sent: 0,
+            lost: [0; 2],
             evict: 0.0,
             deferred: Default::default(),
             kept: Default::default(),
@@ -502,18 +507,9 @@ impl Pair {
             1
         };
         for _ in 0..copies {
-            if self.rng.f64() < self.link.loss {
+            let Some((waits, marked)) = self.pass_network(to, packet.len()) else {
+                self.lost[to] += 1;
                 continue;
-            }
-            let Some(waits) = self.enqueue(to) else {
-                continue;
-            };
-            let (waits, marked) = match &self.queues[to] {
-                None => (waits, false),
-                Some(queue) => match queue.borrow_mut().pass(self.now + waits, packet.len()) {
-                    None => continue,
-                    Some((at, marked)) => (at - self.now, marked),
-                },
             };
             let mut delay = waits + self.link.latency_ns;
             if self.rng.f64() < self.link.reorder {
@@ -525,6 +521,7 @@ impl Pair {
                 tag = HostTag::None;
             }
             if merged && (self.drops_merged || tag == HostTag::None) {
+                self.lost[to] += 1;
                 continue;
             }
             self.serial += 1;
@@ -538,23 +535,6 @@ impl Pair {
                 },
             );
         }
-    }
-
-    /// Nanoseconds until a packet has passed the wire; `None` if the queue is full.
-    fn enqueue(&mut self, to: usize) -> Option<u64> {
-        if self.link.packet_ns == 0 {
-            return Some(0);
-        }
-        let begin = self.wire_free[to].max(self.now);
-        if (begin - self.now) / self.link.packet_ns >= self.link.queue {
-            return None;
-        }
-        let stall = match self.rng.f64() < self.link.stall {
-            true => self.rng.u64(0..=self.link.stall_ns),
-            false => 0,
-        };
-        self.wire_free[to] = begin + stall + self.link.packet_ns;
-        Some(self.wire_free[to] - self.now)
     }
 
     fn deliver(&mut self, packet: InFlight) {
@@ -585,6 +565,8 @@ impl Pair {
         self.deferred_packets += 1;
         if self.deferred[to].len() < MAX_DEFERRED_PACKETS {
             self.deferred[to].push_back((udp.to_vec(), tag));
+        } else {
+            self.lost[to] += 1;
         }
     }
 
@@ -596,6 +578,7 @@ impl Pair {
             };
             let (_, udp, tag) = self.kept[to].swap_remove(at);
             if self.forgets() {
+                self.lost[to] += 1;
                 continue;
             }
             if self.handle_packet(to, &udp, tag) == Handled::Deferred {
@@ -701,7 +684,9 @@ impl Pair {
         };
         let host = &mut self.hosts[to];
         let handled = self.qps[to].handle_packet(self.now, &packet, &payload, &meta, host);
-        if handled == Handled::Ahead && !self.forgets() {
+        if handled == Handled::Ahead && self.forgets() {
+            self.lost[to] += 1;
+        } else if handled == Handled::Ahead {
             let host = &mut self.hosts[to];
             self.kept_packets += 1;
             let which = KeptPacket::of(&packet);

@@ -52,4 +52,35 @@ impl Pair {
         });
         before - self.wire.len()
     }
+
+    /// Sends a packet of `len` bytes through the network: nanoseconds until it has passed the wire
+    /// and the queue, and whether that has marked it; `None` if it was lost.
+    pub(super) fn pass_network(&mut self, to: usize, len: usize) -> Option<(u64, bool)> {
+        if self.rng.f64() < self.link.loss {
+            return None;
+        }
+        let waits = self.enqueue(to)?;
+        let Some(queue) = &self.queues[to] else {
+            return Some((waits, false));
+        };
+        let (at, marked) = queue.borrow_mut().pass(self.now + waits, len)?;
+        Some((at - self.now, marked))
+    }
+
+    /// Nanoseconds until a packet has passed the wire; `None` if the queue is full.
+    fn enqueue(&mut self, to: usize) -> Option<u64> {
+        if self.link.packet_ns == 0 {
+            return Some(0);
+        }
+        let begin = self.wire_free[to].max(self.now);
+        if (begin - self.now) / self.link.packet_ns >= self.link.queue {
+            return None;
+        }
+        let stall = match self.rng.f64() < self.link.stall {
+            true => self.rng.u64(0..=self.link.stall_ns),
+            false => 0,
+        };
+        self.wire_free[to] = begin + stall + self.link.packet_ns;
+        Some(self.wire_free[to] - self.now)
+    }
 }

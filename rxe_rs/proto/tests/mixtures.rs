@@ -6,7 +6,8 @@
 use rxe_proto::engine::wc::WcStatus;
 use rxe_proto::engine::wr::{FlushKind, LocalOp, SendBody, SendOp, SendWr};
 use rxe_proto::engine::State;
-use rxe_proto::ids::{Mtu, RKey};
+use rxe_proto::ids::RKey;
+use rxe_proto::sim::random::{one_of, rate, MTUS};
 use rxe_proto::sim::{seeds, set_addend, set_flush, set_remote, wr, Link, Pair, RecvBuf};
 use rxe_proto::wire::feth::Selectivity;
 
@@ -21,13 +22,6 @@ const RECEIVED: usize = 0xc0000;
 const MAX_LEN: u32 = 100_000;
 const SECOND: u64 = 1_000_000_000;
 
-const MTUS: [Mtu; 5] = [
-    Mtu::Mtu256,
-    Mtu::Mtu512,
-    Mtu::Mtu1024,
-    Mtu::Mtu2048,
-    Mtu::Mtu4096,
-];
 const OPERATIONS: [SendOp; 10] = [
     SendOp::Send,
     SendOp::WriteImm,
@@ -53,18 +47,6 @@ struct Mixture {
     /// Receives for what the peer has posted, which may come late.
     owed: [Vec<RecvBuf>; 2],
     is_sqd: [bool; 2],
-}
-
-fn one_of<T: Copy>(rng: &mut fastrand::Rng, all: &[T]) -> T {
-    all[rng.usize(0..all.len())]
-}
-
-/// A rate up to `max` in one of three cases, else 0.
-fn rate(rng: &mut fastrand::Rng, max: f64) -> f64 {
-    match rng.u8(0..3) {
-        0 => rng.f64() * max,
-        _ => 0.0,
-    }
 }
 
 impl Mixture {
