@@ -113,11 +113,11 @@ fn keys_of(kind: &str) -> &'static [&'static str] {
     }
 }
 
-/// Returns the objects of all matching devices. `rdma` prints a flat list.
+/// Returns the objects of `devices`. `rdma` prints a flat list, of the devices of all drivers.
 fn objects(
     kind: &str,
     answer: Value,
-    device: Option<&str>,
+    devices: &[Device],
     show_keys: bool,
 ) -> Vec<Map<String, Value>> {
     let Value::Array(list) = answer else {
@@ -138,7 +138,10 @@ fn objects(
         }
     });
     list.filter(|map| {
-        device.is_none_or(|name| map.get("ifname").and_then(Value::as_str) == Some(name))
+        let of = map.get("ifname").and_then(Value::as_str);
+        devices
+            .iter()
+            .any(|device| of == Some(device.name.as_str()))
     })
     .collect()
 }
@@ -186,11 +189,13 @@ fn print(kind: &str, list: &[Map<String, Value>], out: &mut Out<'_>) -> Result<(
     Ok(())
 }
 
-/// Lists the objects of a type.
+/// Lists the objects of a type: those of a device of any driver, or of all devices of the two
+/// software RoCE drivers.
 pub fn run(host: &Host, kind: &str, device: Option<&str>, out: &mut Out<'_>) -> Result<()> {
-    if let Some(name) = device {
-        Device::find(host, name)?;
-    }
+    let devices = match device {
+        Some(name) => vec![Device::find(host, name)?],
+        None => Device::all(host),
+    };
     let arguments = ["-j", "-dd", "resource", "show", kind];
     let answer = host
         .json_tool("rdma", &arguments)
@@ -204,7 +209,7 @@ pub fn run(host: &Host, kind: &str, device: Option<&str>, out: &mut Out<'_>) -> 
                 "load the RDMA core (modprobe ib_core) and try again; rxectl doctor says more",
             ),
         })?;
-    let list = objects(kind, answer, device, host.is_root());
+    let list = objects(kind, answer, &devices, host.is_root());
     if out.json {
         return out.document(&list);
     }
@@ -214,7 +219,15 @@ pub fn run(host: &Host, kind: &str, device: Option<&str>, out: &mut Out<'_>) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::Driver;
     use serde_json::json;
+
+    fn device(name: &str) -> Device {
+        Device {
+            name: name.into(),
+            driver: Driver::RxeRs,
+        }
+    }
 
     #[test]
     fn keys_are_masked() {
@@ -222,13 +235,18 @@ mod tests {
             { "ifname": "rxe0", "mrn": 3, "rkey": "0x1234", "lkey": "0x1234", "x": [{ "rkey": 7 }] },
             { "ifname": "rxe1", "mrn": 4 },
         ]);
-        let hidden = objects("mr", answer.clone(), None, false);
+        let hidden = objects(
+            "mr",
+            answer.clone(),
+            &[device("rxe0"), device("rxe1")],
+            false,
+        );
         assert_eq!(hidden.len(), 2);
         let shown = serde_json::to_string(&hidden).unwrap();
         assert!(!shown.contains("1234") && !shown.contains('7'), "{shown}");
         // The kernel has left these out itself.
         assert_eq!(hidden[1]["rkey"], MASKED);
-        let all = objects("mr", answer, Some("rxe0"), true);
+        let all = objects("mr", answer, &[device("rxe0")], true);
         assert_eq!(all.len(), 1);
         assert_eq!(all[0]["rkey"], "0x1234");
     }
@@ -245,7 +263,7 @@ mod tests {
     #[test]
     fn odd_answers() {
         for odd in [json!({}), json!(null), json!([1, "x", []])] {
-            assert!(objects("mr", odd, None, false).is_empty());
+            assert!(objects("mr", odd, &[device("rxe0")], false).is_empty());
         }
     }
 }

@@ -298,7 +298,7 @@ fn resources_and_their_keys() {
     machine.program(
         "rdma",
         r#"case "$*" in
-'-j -dd resource show mr') echo '[{"ifindex":0,"ifname":"rxe0","mrn":1,"rkey":"0xabcd","lkey":"0xabcd","mrlen":4096,"pid":7,"comm":"x"},{"ifname":"rxe9","mrn":2}]';;
+'-j -dd resource show mr') echo '[{"ifindex":0,"ifname":"rxe0","mrn":1,"rkey":"0xabcd","lkey":"0xabcd","mrlen":4096,"pid":7,"comm":"x"},{"ifname":"rxe0","mrn":2}]';;
 '-j -dd resource show qp') echo '[{"ifindex":0,"ifname":"rxe0","port":1,"lqpn":17,"type":"RC","state":"RTS","rqpn":18,"rq-psn":1,"sq-psn":2,"pid":7,"comm":"x","drv_sends_unfinished":5,"drv_in_flight":3,"drv_window":64,"drv_retries_left":6,"drv_rnr_retries_left":4,"drv_rtt_ns":68619,"drv_other":9},{"ifname":"rxe0","lqpn":1,"type":"GSI","state":"RTS","sq-psn":0,"comm":"ib_core"}]';;
 *) exit 0;; esac"#,
     );
@@ -445,5 +445,25 @@ fn the_status_if_nobody_reads() {
         let done = command.stdout(OwnedFd::from(writer)).output().unwrap();
         assert_eq!(done.status.code(), Some(141), "{arguments:?}");
         assert!(done.stderr.is_empty(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn resources_of_other_drivers() {
+    let machine = Machine::healthy("others");
+    machine.put("/sys/class/infiniband/mlx5_0/node_desc", "MT4119\n");
+    machine.program(
+        "rdma",
+        r#"echo '[{"ifname":"mlx5_0","pdn":1},{"ifname":"rxe0","pdn":2}]'"#,
+    );
+    for kind in ["qp", "mr", "cq", "pd"] {
+        let devices = |arguments: &[&str]| -> Vec<String> {
+            let list = machine.json(arguments);
+            let names = list.as_array().unwrap().iter().map(|o| o["ifname"].clone());
+            names.map(|name| name.as_str().unwrap().into()).collect()
+        };
+        assert_eq!(devices(&[kind]), ["rxe0"], "{kind}");
+        assert_eq!(devices(&[kind, "mlx5_0"]), ["mlx5_0"], "{kind}");
+        assert!(!machine.good(&[kind]).contains("mlx5_0"), "{kind}");
     }
 }
