@@ -35,7 +35,8 @@ pub enum Command {
     /// Show or edit the P_Key table of a device.
     #[command(subcommand)]
     Pkey(Pkey),
-    /// Show the counters of a device: traffic, protocol events, reasons of dropped packets.
+    /// Show the counters of a device: traffic, protocol events, reasons of dropped packets. Devices
+    /// that show none are reported on standard error; exit status 2 if there is no other.
     Counters(Counters),
     /// List queue pairs: state, PSNs, window, retries left, round-trip time. Needs iproute2.
     Qp(Device),

@@ -251,14 +251,31 @@ fn removed(device: &Device) -> Error {
     )
 }
 
-/// Shows the counters once or at intervals.
+/// Reports the errors of devices without counters, unless no device is left: then the last of them
+/// is returned, as that of the command.
+fn report(mut errors: Vec<Error>, none_left: bool, json: bool) -> Result<()> {
+    let last = match none_left {
+        true => errors.pop(),
+        false => None,
+    };
+    for error in errors {
+        error.report(json);
+    }
+    last.map_or(Ok(()), Err)
+}
+
+/// Shows the counters once or at intervals. Fails when no device shows any.
 pub fn run(host: &Host, args: &Counters, out: &mut Out<'_>) -> Result<()> {
     let devices = Device::select(host, args.device.as_deref())?;
     let mut readings = Vec::new();
+    let mut without = Vec::new();
     for device in devices {
-        let reading = Reading::take(host, &device).ok_or_else(|| none_here(host, &device))?;
-        readings.push((device, reading));
+        match Reading::take(host, &device) {
+            Some(reading) => readings.push((device, reading)),
+            None => without.push(none_here(host, &device)),
+        }
     }
+    report(without, readings.is_empty(), out.json)?;
     let Some(seconds) = args.watch else {
         let shown = readings
             .iter()
@@ -287,12 +304,7 @@ pub fn run(host: &Host, args: &Counters, out: &mut Out<'_>) -> Result<()> {
                 None => gone.push(removed(&device)),
             }
         }
-        if now.is_empty() {
-            return gone.pop().map_or(Ok(()), Err);
-        }
-        for error in gone {
-            error.report(out.json);
-        }
+        report(gone, now.is_empty(), out.json)?;
         let time = SystemTime::now().duration_since(UNIX_EPOCH);
         let time = time.map_or(0.0, |since| since.as_secs_f64());
         if !out.json {

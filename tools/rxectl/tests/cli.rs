@@ -467,3 +467,62 @@ fn resources_of_other_drivers() {
         assert!(!machine.good(&[kind]).contains("mlx5_0"), "{kind}");
     }
 }
+
+/// The counters of the other devices are shown.
+#[test]
+fn counters_of_a_device_that_shows_none() {
+    let machine = Machine::healthy("without");
+    machine.device("rxe1", "eth0");
+    let hide = |name: &str| {
+        let port = format!("/sys/class/infiniband/{name}/ports/1");
+        machine.remove(&format!("{port}/hw_counters"));
+    };
+    hide("rxe0");
+    for watch in [&[][..], &["--watch", "0.05", "--count", "1"]] {
+        let arguments = [&["counters"], watch].concat();
+        let (status, text, said) = machine.run(&arguments);
+        assert_eq!(status, 0, "{text}{said}");
+        assert!(text.contains("rxe1: rxe_rs"), "{text}");
+        assert!(!text.contains("rxe0"), "{text}");
+        assert!(said.contains("rxe0 shows no counters here"), "{said}");
+        assert!(!said.contains("rxe1"), "{said}");
+        let (status, text, said) = machine.run(&[&["--json"], &arguments[..]].concat());
+        assert_eq!(status, 0, "{text}{said}");
+        let shown: Value = serde_json::from_str(&text).unwrap();
+        let shown = shown.get(0).unwrap_or(&shown);
+        assert_eq!(shown["device"], "rxe1");
+        let error: Value = serde_json::from_str(&said).unwrap();
+        assert_eq!(error["error"], "rxe0 shows no counters here");
+    }
+    // The device that was asked for.
+    machine.bad(&["counters", "rxe0"]);
+    hide("rxe1");
+    let said = machine.bad(&["counters"]);
+    for name in ["rxe0", "rxe1"] {
+        let error = format!("{name} shows no counters here");
+        assert_eq!(said.matches(&error).count(), 1, "{said}");
+    }
+}
+
+#[test]
+fn counters_of_devices_that_are_removed_together() {
+    let machine = Machine::healthy("together");
+    machine.device("rxe1", "eth0");
+    let mut command = machine.command(&["counters", "--watch", "0.4"]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut text = String::new();
+    while !text.contains("rxe1: rxe_rs") {
+        assert_ne!(output.read_line(&mut text).unwrap(), 0, "{text}");
+    }
+    let devices = machine.path("/sys/class/infiniband");
+    fs::rename(devices, machine.path("/removed")).unwrap();
+    let done = child.wait_with_output().unwrap();
+    assert_eq!(done.status.code(), Some(2));
+    let said = String::from_utf8(done.stderr).unwrap();
+    for name in ["rxe0", "rxe1"] {
+        let error = format!("{name} has been removed");
+        assert_eq!(said.matches(&error).count(), 1, "{said}");
+    }
+}
