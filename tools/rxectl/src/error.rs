@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Errors, each with its remedy.
 
-use crate::output::printable;
+use crate::output::{escaped, printable};
 use std::fmt;
 use std::io::{self, Write};
 
@@ -34,7 +34,7 @@ impl Error {
         let mut to = io::stderr();
         let _ = if json {
             let value = serde_json::json!({ "error": self.what, "fix": self.fix });
-            writeln!(to, "{value}")
+            writeln!(to, "{}", escaped(&value.to_string()))
         } else {
             writeln!(to, "{}", printable(&self.to_string()))
         };

@@ -96,7 +96,7 @@ fn main() -> ExitCode {
     let mut stdout = output::stdout(cli.json);
     let mut out = Out {
         json: cli.json,
-        to: &mut *stdout,
+        to: &mut stdout,
     };
     let result = run(&cli, &mut out).and_then(|fine| {
         out.to.flush()?;

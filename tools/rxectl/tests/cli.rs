@@ -526,3 +526,30 @@ fn counters_of_devices_that_are_removed_together() {
         assert_eq!(said.matches(&error).count(), 1, "{said}");
     }
 }
+
+/// JSON need not escape what terminals obey beside the first 32 characters, or reorder text by.
+#[test]
+fn json_with_control_characters() {
+    let machine = Machine::healthy("escapes");
+    let name = "a\u{7f}b\u{9b}2Jc\u{202e}d\u{2066}e\u{200f}fé";
+    let json = r"a\u007fb\u009b2Jc\u202ed\u2066e\u200ffé";
+    machine.program(
+        "rdma",
+        &format!(r#"printf '[{{"ifname":"rxe0","lqpn":17,"comm":"{name}"}}]'"#),
+    );
+    let text = machine.good(&["--json", "qp"]);
+    assert!(text.contains(json), "{text:?}");
+    assert_eq!(machine.json(&["qp"])[0]["comm"], name);
+    let text = machine.good(&["qp"]);
+    assert!(text.contains("a?b?2Jc?d?e?fé"), "{text:?}");
+    // Names in errors: those of programs, and those of the command line.
+    machine.program("rdma", &format!("echo '{name}' >&2; exit 1"));
+    let (_, _, said) = machine.run(&["--json", "qp"]);
+    assert!(said.contains(json), "{said:?}");
+    let error: Value = serde_json::from_str(&said).unwrap();
+    assert!(error["error"].as_str().unwrap().contains(name), "{error}");
+    let (_, _, said) = machine.run(&["--json", "pkey", "add", "rxe0", name]);
+    assert!(said.contains(json), "{said:?}");
+    let said = machine.bad(&["qp"]);
+    assert!(said.contains("a?b?2Jc?d?e?fé"), "{said:?}");
+}
