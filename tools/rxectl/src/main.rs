@@ -4,7 +4,8 @@
 //! [`cli`] is the command line; each command has a module of its own: [`status`], [`pkey`],
 //! [`counters`], [`resources`], [`doctor`], [`decode`], [`explain`], [`generate`]. Below them:
 //! [`device`] (what sysfs says about a device), [`capture`] and [`frame`] (files and packets down
-//! to UDP), [`host`] (files and tools of the machine) and [`output`].
+//! to UDP), [`host`] (files and tools of the machine), [`shell`] (names in remedies) and
+//! [`output`].
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 // Tests may panic: that is how they fail.
@@ -33,6 +34,7 @@ mod host;
 mod output;
 mod pkey;
 mod resources;
+mod shell;
 mod status;
 
 use clap::error::ErrorKind;

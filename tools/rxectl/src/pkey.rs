@@ -10,6 +10,7 @@ use crate::device::{Device, Driver, PkeyEntry};
 use crate::error::{Error, Result};
 use crate::host::Host;
 use crate::output::Out;
+use crate::shell;
 use serde::Serialize;
 use std::io;
 
@@ -118,18 +119,20 @@ fn same_partition(entries: &[PkeyEntry], key: u16) -> Option<PkeyEntry> {
 
 fn exists_already(device: &Device, entry: PkeyEntry) -> Error {
     let (name, index) = (&device.name, entry.index);
+    let word = shell::word(name);
     Error::new(
         format!(
             "entry {index} of {name} holds this partition already, as {:#06x}",
             entry.pkey
         ),
-        format!("change that one: rxectl pkey set {name} {index} KEY; or empty it first: rxectl pkey del {name} {index}"),
+        format!("change that one: rxectl pkey set {word} {index} KEY; or empty it first: rxectl pkey del {word} {index}"),
     )
 }
 
 /// Returns the error of a write to the P_Key table, with a remedy.
 fn explain(device: &Device, index: u16, key: u16, capacity: usize, error: &io::Error) -> Error {
     let name = &device.name;
+    let word = shell::word(name);
     let last = capacity.saturating_sub(1);
     if error.kind() == io::ErrorKind::PermissionDenied {
         return Error::new(
@@ -146,11 +149,11 @@ fn explain(device: &Device, index: u16, key: u16, capacity: usize, error: &io::E
     match error.raw_os_error() {
         Some(EBUSY) => Error::new(
             format!("entry {index} is the last valid one of {name}, and a port keeps at least one"),
-            format!("set it to another key: rxectl pkey set {name} {index} KEY; or add that one first: rxectl pkey add {name} KEY"),
+            format!("set it to another key: rxectl pkey set {word} {index} KEY; or add that one first: rxectl pkey add {word} KEY"),
         ),
         Some(EEXIST) => Error::new(
             format!("another entry of {name} holds the partition of {key:#06x} already"),
-            format!("find it and change it: rxectl pkey list {name}"),
+            format!("find it and change it: rxectl pkey list {word}"),
         ),
         Some(EINVAL) => Error::new(
             format!("{name} refuses the key {key:#06x} at index {index}"),
@@ -158,7 +161,7 @@ fn explain(device: &Device, index: u16, key: u16, capacity: usize, error: &io::E
         ),
         Some(ENOSPC) => Error::new(
             format!("all {capacity} entries of {name} are in use"),
-            format!("empty one: rxectl pkey del {name} INDEX"),
+            format!("empty one: rxectl pkey del {word} INDEX"),
         ),
         Some(EROFS) => Error::new(
             format!("the P_Key table of {name} cannot be edited, because /sys is read-only here, as in a container"),
@@ -226,7 +229,7 @@ fn explain_addition(
             format!(
                 "choose it: rxectl pkey set {} {free} {key:#06x}; or load the newer module: delete the links, \
                  modprobe -r rxe_rs, make them again",
-                device.name
+                shell::word(&device.name)
             ),
         ),
         (Some(EINVAL), None) => explain(
@@ -328,7 +331,10 @@ pub fn run(host: &Host, command: &Pkey, out: &mut Out<'_>) -> Result<()> {
             let Some(entry) = entry else {
                 return Err(Error::new(
                     format!("{} has no such entry in use", device.name),
-                    format!("see what it has: rxectl pkey list {}", device.name),
+                    format!(
+                        "see what it has: rxectl pkey list {}",
+                        shell::word(&device.name)
+                    ),
                 ));
             };
             write(host, &device, entry.index, 0, out)

@@ -4,6 +4,7 @@
 mod machine;
 
 use machine::Machine;
+use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -649,4 +650,59 @@ fn texts_name_commands_that_exist() {
         }
     }
     assert!(count > 5, "{count}");
+}
+
+/// A network device and a namespace can have names that a shell would run.
+#[test]
+fn remedies_quote_names() {
+    let machine = Machine::healthy("quotes");
+    machine.remove("/sys/class/infiniband/rxe0");
+    machine.device("rxe0", "a;reboot");
+    machine.put("/sys/class/infiniband/rxe0/ports/1/state", "1: DOWN\n");
+    machine.put(
+        "/sys/class/infiniband/rxe0/ports/1/hw_counters/tx_gso_fallback",
+        "3\n",
+    );
+    for queue in 0..2 {
+        machine.put(&format!("/sys/class/net/a;reboot/queues/rx-{queue}/x"), "");
+    }
+    machine.program("ethtool", "echo 'IP SA'");
+    let fixes = || {
+        let (_, stdout, _) = machine.run(&["--json", "doctor"]);
+        let report: Value = serde_json::from_str(&stdout).unwrap();
+        let findings = report["findings"].as_array().unwrap().iter();
+        let fixes = findings.filter_map(|finding| finding["fix"].as_str());
+        fixes.map(str::to_string).collect::<Vec<_>>().join("\n")
+    };
+    for mtu in ["300\n", "1500\n", "4200\n"] {
+        machine.put("/sys/class/net/a;reboot/mtu", mtu);
+        let fixes = fixes();
+        assert!(fixes.contains("ip link set 'a;reboot' up"), "{fixes}");
+        assert!(fixes.contains("ethtool -K 'a;reboot' tx-"), "{fixes}");
+        assert!(fixes.contains("ethtool -N 'a;reboot' rx-"), "{fixes}");
+        assert!(
+            !fixes.replace("'a;reboot'", "").contains(";reboot"),
+            "{fixes}"
+        );
+    }
+    machine.remove("/sys/class/net/a;reboot");
+    machine.put("/run/netns/it's $(red)", "");
+    machine.program(
+        "ip",
+        "echo '[{\"address\":\"00:50:c2:00:00:01\",\"mtu\":1500,\"operstate\":\"UP\"}]'",
+    );
+    let fixes = fixes();
+    let namespace = r"'it'\''s $(red)'";
+    for command in [
+        format!("ip -n {namespace} link set 'a;reboot' up"),
+        format!("ip netns exec {namespace} ethtool -K 'a;reboot'"),
+    ] {
+        assert!(fixes.contains(&command), "{command}: {fixes}");
+    }
+    machine.device("x y", "eth0");
+    let said = machine.bad(&["pkey", "add", "x y", "0x0001"]);
+    assert!(said.contains("rxectl pkey set 'x y' 2 KEY"), "{said}");
+    assert!(said.contains("rxectl pkey del 'x y' 2"), "{said}");
+    let said = machine.bad(&["pkey", "del", "x y", "9"]);
+    assert!(said.contains("rxectl pkey list 'x y'"), "{said}");
 }

@@ -5,6 +5,7 @@ use super::{attack, Report};
 use crate::counters::{GUARD, TOO_LONG};
 use crate::device::{Device, Driver};
 use crate::host::Host;
+use crate::shell;
 use crate::status::{self, Status};
 use rxe_proto::engine::backend::Count;
 use rxe_proto::ids::Mtu;
@@ -28,11 +29,14 @@ impl Scope {
                 ip: "ip".into(),
                 note: "",
             },
-            Some(Some(name)) => Self {
-                run: format!("ip netns exec {name} "),
-                ip: format!("ip -n {name}"),
-                note: "",
-            },
+            Some(Some(name)) => {
+                let name = shell::word(name);
+                Self {
+                    run: format!("ip netns exec {name} "),
+                    ip: format!("ip -n {name}"),
+                    note: "",
+                }
+            }
             // Without it the command would change a network device of this namespace that happens
             // to have the same name.
             Some(None) => Self {
@@ -59,8 +63,9 @@ fn link_mtu(status: &Status, about: &str, ip: &str, report: &mut Report) {
     };
     let fitting = Mtu::largest_fitting(mtu);
     let best = Mtu::Mtu4096.bytes().saturating_add(Mtu::HEADER_RESERVE);
+    let word = shell::word(name);
     let raise = format!(
-        "{ip} link set {name} mtu {best} or more, on both hosts and on all devices between them"
+        "{ip} link set {word} mtu {best} or more, on both hosts and on all devices between them"
     );
     // What remains beside the overhead of ESP, and of ESP in tunnel mode.
     let left = [0, Mtu::TUNNEL_RESERVE].map(|tunnel| {
@@ -84,7 +89,7 @@ fn link_mtu(status: &Status, about: &str, ip: &str, report: &mut Report) {
                     fits.bytes()
                 ),
                 format!(
-                    "{ip} link set {name} mtu {} or more, on both hosts and on all devices between them",
+                    "{ip} link set {word} mtu {} or more, on both hosts and on all devices between them",
                     fits.bytes().saturating_add(Mtu::HEADER_RESERVE).saturating_add(room)
                 ),
             );
@@ -92,7 +97,7 @@ fn link_mtu(status: &Status, about: &str, ip: &str, report: &mut Report) {
         (Some(fits), Some(active)) if active != fits.bytes() => report.wrong(
             about,
             format!("active MTU {active}, but {name} with MTU {mtu} carries {}", fits.bytes()),
-            format!("{ip} link set {name} down; {ip} link set {name} up; if that does not help, recreate the RDMA link"),
+            format!("{ip} link set {word} down; {ip} link set {word} up; if that does not help, recreate the RDMA link"),
         ),
         (Some(fits), active) => {
             let found = match active {
@@ -112,8 +117,8 @@ fn link_mtu(status: &Status, about: &str, ip: &str, report: &mut Report) {
 fn link(status: &Status, report: &mut Report) {
     let about = status.device.as_str();
     let name = match &status.netdev {
-        Some(netdev) => netdev.name.as_str(),
-        None => "NETDEV",
+        Some(netdev) => shell::word(&netdev.name),
+        None => "NETDEV".into(),
     };
     let Scope { ip, note, .. } = Scope::of(status);
     match status.state.as_deref() {
@@ -185,7 +190,7 @@ fn segmentation(host: &Host, status: &Status, device: &Device, report: &mut Repo
              or to fragment the buffers; or the network never delivers two packets in a row. \
              Connections send single packets for a while"
         ),
-        format!("{run}ethtool -K {netdev} tx-udp-segmentation off{note}"),
+        format!("{run}ethtool -K {} tx-udp-segmentation off{note}", shell::word(netdev)),
     );
 }
 
@@ -214,9 +219,10 @@ fn receive_queues(host: &Host, status: &Status, report: &mut Report) {
     if flows.is_empty() {
         return;
     }
+    let word = shell::word(name);
     let fixes: Vec<String> = flows
         .iter()
-        .map(|flow| format!("ethtool -N {name} rx-flow-hash {flow} sdfn"))
+        .map(|flow| format!("ethtool -N {word} rx-flow-hash {flow} sdfn"))
         .collect();
     report.note(
         &status.device,
@@ -270,7 +276,7 @@ pub(super) fn examine(host: &Host, report: &mut Report) {
                 "belongs to rdma_rxe",
                 format!(
                     "rdma link del {}; then recreate it with type rxe_rs",
-                    device.name
+                    shell::word(&device.name)
                 ),
             );
         }
