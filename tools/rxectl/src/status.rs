@@ -6,18 +6,51 @@ use crate::error::Result;
 use crate::host::Host;
 use crate::output::Out;
 use crate::pkey::PkeyRow;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+use std::fmt;
 
-/// What [`Netdev::namespace`] is for the namespace of the caller.
-const HERE: &str = "here";
+/// The folder with the named network namespaces.
+const NAMED: &str = "/run/netns";
+
+/// A network namespace.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Namespace {
+    /// That of the caller.
+    Here,
+    /// The one of that name in [`NAMED`].
+    Named(String),
+}
+
+impl Namespace {
+    /// How that of the caller is shown.
+    const HERE: &'static str = "here";
+}
+
+/// `here`, or the name. A namespace that is named `here` is shown by its path, which no name has.
+impl fmt::Display for Namespace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Here => f.write_str(Self::HERE),
+            Self::Named(name) if name == Self::HERE => write!(f, "{NAMED}/{name}"),
+            Self::Named(name) => f.write_str(name),
+        }
+    }
+}
+
+impl Serialize for Namespace {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
 
 /// The network device of a link.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Netdev {
     /// Its name.
     pub name: String,
-    /// `here`, the name of a named namespace, or `None` if it was found in none of them.
-    pub namespace: Option<String>,
+    /// Its network namespace, or `None` if it was found neither in that of the caller nor in one
+    /// with a name.
+    pub namespace: Option<Namespace>,
     /// Its MTU in bytes.
     pub mtu: Option<u32>,
     /// Operational state: `up`, `down`, …
@@ -27,7 +60,7 @@ pub struct Netdev {
 impl Netdev {
     /// Returns true if it is in the namespace of the caller.
     pub fn is_here(&self) -> bool {
-        self.namespace.as_deref() == Some(HERE)
+        self.namespace == Some(Namespace::Here)
     }
 }
 
@@ -101,7 +134,7 @@ fn find_netdev(host: &Host, device: &Device, name: String, mac: Option<&str>) ->
         let attribute = |what: &str| host.read(&format!("{folder}/{what}"));
         let netdev = Netdev {
             name: name.clone(),
-            namespace: Some(HERE.into()),
+            namespace: Some(Namespace::Here),
             mtu: attribute("mtu").and_then(|mtu| mtu.parse().ok()),
             state: attribute("operstate"),
         };
@@ -111,7 +144,7 @@ fn find_netdev(host: &Host, device: &Device, name: String, mac: Option<&str>) ->
     if let (Some((netdev, true)), None | Some(true)) = (&here, is_here) {
         return netdev.clone();
     }
-    for namespace in host.names("/run/netns") {
+    for namespace in host.names(NAMED) {
         let arguments = ["-j", "-n", &namespace, "link", "show", "dev", &name];
         let Ok(answer) = host.json_tool("ip", &arguments) else {
             continue;
@@ -123,7 +156,7 @@ fn find_netdev(host: &Host, device: &Device, name: String, mac: Option<&str>) ->
         if text("address") == mac && device.is_in(host, &namespace) != Some(false) {
             return Netdev {
                 name,
-                namespace: Some(namespace),
+                namespace: Some(Namespace::Named(namespace)),
                 mtu: link
                     .get("mtu")
                     .and_then(|mtu| mtu.as_u64()?.try_into().ok()),
@@ -155,7 +188,7 @@ pub fn collect(host: &Host, device: &Device) -> Status {
                 .into(),
         ),
         Some(netdev) if netdev.namespace.is_none() => notes.push(format!(
-            "{} is neither here nor in a namespace of /run/netns that this user may enter",
+            "{} is neither here nor in a namespace of {NAMED} that this user may enter",
             netdev.name
         )),
         Some(_) => {}
@@ -215,7 +248,7 @@ fn print(status: &Status, out: &mut Out<'_>) -> Result<()> {
             "  netdev    {} ({}), namespace {}",
             netdev.name,
             shown(netdev.state.as_deref()),
-            shown(netdev.namespace.as_deref())
+            shown(netdev.namespace.as_ref())
         )?,
         None => writeln!(out.to, "  netdev    unknown")?,
     }

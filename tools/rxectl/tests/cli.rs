@@ -553,3 +553,26 @@ fn json_with_control_characters() {
     let said = machine.bad(&["qp"]);
     assert!(said.contains("a?b?2Jc?d?e?fé"), "{said:?}");
 }
+
+/// A namespace of that name is not the namespace of the caller.
+#[test]
+fn status_in_a_namespace_that_is_named_here() {
+    let machine = Machine::healthy("named-here");
+    assert_eq!(machine.json(&["status"])[0]["netdev"]["namespace"], "here");
+    machine.remove("/sys/class/net/eth0");
+    machine.remove("/usr/bin/ibv_devinfo");
+    machine.put("/run/netns/here", "");
+    machine.program(
+        "ip",
+        "echo '[{\"address\":\"00:50:c2:00:00:01\",\"mtu\":1500,\"operstate\":\"UP\"}]'",
+    );
+    assert_eq!(
+        machine.json(&["status"])[0]["netdev"]["namespace"],
+        "/run/netns/here"
+    );
+    assert!(machine
+        .good(&["status"])
+        .contains("namespace /run/netns/here\n"));
+    let text = machine.good(&["doctor"]);
+    assert!(text.contains("ip -n here link set eth0 mtu 4180"), "{text}");
+}

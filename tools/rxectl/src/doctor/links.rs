@@ -6,7 +6,7 @@ use crate::counters::{GUARD, TOO_LONG};
 use crate::device::{Device, Driver};
 use crate::host::Host;
 use crate::shell;
-use crate::status::{self, Status};
+use crate::status::{self, Namespace, Status};
 use rxe_proto::engine::backend::Count;
 use rxe_proto::ids::Mtu;
 
@@ -22,14 +22,14 @@ struct Scope {
 
 impl Scope {
     fn of(status: &Status) -> Self {
-        let elsewhere = status.netdev.as_ref().filter(|netdev| !netdev.is_here());
-        match elsewhere.map(|netdev| netdev.namespace.as_deref()) {
-            None => Self {
+        let netdev = status.netdev.as_ref();
+        match netdev.map(|netdev| netdev.namespace.as_ref()) {
+            None | Some(Some(Namespace::Here)) => Self {
                 run: String::new(),
                 ip: "ip".into(),
                 note: "",
             },
-            Some(Some(name)) => {
+            Some(Some(Namespace::Named(name))) => {
                 let name = shell::word(name);
                 Self {
                     run: format!("ip netns exec {name} "),
