@@ -139,6 +139,12 @@ impl Reading {
         })
     }
 
+    /// Returns the seconds that have passed since an earlier reading.
+    fn seconds_since(&self, before: &Self) -> f64 {
+        let passed = self.at.duration_since(before.at);
+        passed.as_secs_f64().max(1e-3)
+    }
+
     fn value(&self, name: &str) -> u64 {
         let mut values = self.values.iter();
         values
@@ -157,8 +163,7 @@ struct Row {
 fn rows(now: &Reading, before: Option<&Reading>, all: bool) -> Vec<Row> {
     let row = |(name, value): &(String, u64)| {
         let rate = before.map(|before| {
-            let seconds = now.at.duration_since(before.at).as_secs_f64().max(1e-3);
-            value.saturating_sub(before.value(name)) as f64 / seconds
+            value.saturating_sub(before.value(name)) as f64 / now.seconds_since(before)
         });
         Row {
             name: name.clone(),
@@ -196,8 +201,13 @@ fn as_json(device: &Device, rows: &[Row], interval: Option<(f64, f64)>) -> Value
     Value::Object(object)
 }
 
-fn print(device: &Device, rows: &[Row], out: &mut Out<'_>) -> Result<()> {
-    writeln!(out.to, "{}: {}", device.name, device.driver.as_str())?;
+/// Prints the counters; `seconds` is the length of the interval.
+fn print(device: &Device, rows: &[Row], seconds: Option<f64>, out: &mut Out<'_>) -> Result<()> {
+    write!(out.to, "{}: {}", device.name, device.driver.as_str())?;
+    match seconds {
+        Some(seconds) => writeln!(out.to, ", the last {seconds:.3} s")?,
+        None => writeln!(out.to)?,
+    }
     if rows.is_empty() {
         writeln!(out.to, "  all counters are zero")?;
     }
@@ -287,7 +297,7 @@ pub fn run(host: &Host, args: &Counters, out: &mut Out<'_>) -> Result<()> {
             return out.document(&all);
         }
         for (device, rows) in shown {
-            print(device, &rows, out)?;
+            print(device, &rows, None, out)?;
         }
         return Ok(());
     };
@@ -311,17 +321,16 @@ pub fn run(host: &Host, args: &Counters, out: &mut Out<'_>) -> Result<()> {
             // Print the rates of one interval together.
             let clock = time as u64 % 86_400;
             let (hour, minute, second) = (clock / 3600, clock / 60 % 60, clock % 60);
-            writeln!(
-                out.to,
-                "--- {hour:02}:{minute:02}:{second:02} UTC, the last {seconds} s"
-            )?;
+            writeln!(out.to, "--- {hour:02}:{minute:02}:{second:02} UTC")?;
         }
         for (device, before, now) in &now {
             let rows = rows(now, Some(before), args.all);
+            // More than was asked for: reading and printing take time, and so does waking up.
+            let passed = now.seconds_since(before);
             if out.json {
-                out.line(&as_json(device, &rows, Some((time, seconds))))?;
+                out.line(&as_json(device, &rows, Some((time, passed))))?;
             } else {
-                print(device, &rows, out)?;
+                print(device, &rows, Some(passed), out)?;
             }
         }
         out.to.flush()?;
