@@ -191,11 +191,13 @@ pub struct Generate {
 /// Parses a 16-bit number, decimal or hexadecimal.
 fn number16(text: &str) -> Result<u16, String> {
     let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
-    let value = match digits {
-        Some(digits) => u16::from_str_radix(digits, 16),
-        None => text.parse(),
+    let (digits, radix) = digits.map_or((text, 10), |digits| (digits, 16));
+    // The standard library takes a sign before the digits.
+    let value = match digits.starts_with('+') {
+        true => None,
+        false => u16::from_str_radix(digits, radix).ok(),
     };
-    value.map_err(|_| "give a number from 1 to 65535, such as 32769 or 0x8001".into())
+    value.ok_or_else(|| "give a number from 1 to 65535, such as 32769 or 0x8001".into())
 }
 
 /// Parses an interval in seconds, between 50 ms and a day.
@@ -221,7 +223,9 @@ mod tests {
         assert_eq!(number16("0x8001"), Ok(0x8001));
         assert_eq!(number16("0XFFFF"), Ok(0xffff));
         assert_eq!(number16("17"), Ok(17));
-        for bad in ["", "0x", "65536", "0x10000", "-1", "8001h", " 1"] {
+        for bad in [
+            "", "0x", "0x+5", "+5", "65536", "0x10000", "-1", "8001h", " 1",
+        ] {
             assert!(number16(bad).is_err(), "{bad}");
         }
         assert_eq!(seconds("0.5"), Ok(0.5));
