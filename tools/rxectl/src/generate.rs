@@ -4,10 +4,33 @@
 
 use crate::cli::Cli;
 use crate::error::{Error, Result};
-use clap::CommandFactory;
+use clap::{Command, CommandFactory};
 use clap_complete::Shell;
 use std::fs;
 use std::path::Path;
+
+/// Returns a command without its hidden options and subcommands, which the completions of bash and
+/// zsh would offer. A [`Command`] has no way to remove them, so this makes another with what
+/// completions consist of.
+fn visible(command: &Command) -> Command {
+    let mut shown = Command::new(command.get_name().to_string())
+        .disable_help_subcommand(command.is_disable_help_subcommand_set())
+        .subcommand_required(command.is_subcommand_required_set())
+        .args(command.get_arguments().filter(|arg| !arg.is_hide_set()))
+        .subcommands(
+            command
+                .get_subcommands()
+                .filter(|command| !command.is_hide_set())
+                .map(visible),
+        );
+    if let Some(about) = command.get_about() {
+        shown = shown.about(about.clone());
+    }
+    if let Some(version) = command.get_version() {
+        shown = shown.version(version.to_string());
+    }
+    shown
+}
 
 /// Writes `man/*.1` and `completions/*` in `folder`.
 pub fn run(folder: &Path) -> Result<()> {
@@ -23,7 +46,7 @@ pub fn run(folder: &Path) -> Result<()> {
     let completions = folder.join("completions");
     fs::create_dir_all(&completions).map_err(failed)?;
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
-        let mut command = Cli::command();
+        let mut command = visible(&Cli::command());
         let name = command.get_name().to_string();
         clap_complete::generate_to(shell, &mut command, name, &completions).map_err(failed)?;
     }

@@ -613,3 +613,19 @@ fn counters_report_the_time_that_passed() {
     assert!(increases > 0);
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
+
+#[test]
+fn completions_leave_out_what_is_hidden() {
+    let machine = Machine::healthy("hidden");
+    let folder = machine.path("/generated");
+    machine.good(&["generate", folder.to_str().unwrap()]);
+    for name in ["rxectl.bash", "_rxectl", "rxectl.fish"] {
+        let text = fs::read_to_string(folder.join("completions").join(name)).unwrap();
+        for hidden in ["--root", "-l root", "generate"] {
+            assert!(!text.contains(hidden), "{name} has {hidden}");
+        }
+        for shown in ["json", "version", "help", "pkey", "limited", "watch"] {
+            assert!(text.contains(shown), "{name} lacks {shown}");
+        }
+    }
+}
