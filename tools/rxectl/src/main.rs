@@ -43,6 +43,7 @@ use cli::{Cli, Command};
 use error::{Error, Result};
 use host::Host;
 use output::Out;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// The exit status if the reader of standard output has closed the pipe, as of a program that
@@ -84,12 +85,21 @@ fn what_is_wrong(error: &clap::Error) -> String {
 /// Parses the command line; prints an error as JSON if that was asked for.
 fn command_line() -> Cli {
     Cli::try_parse().unwrap_or_else(|error| {
-        let json = std::env::args_os().any(|argument| argument == "--json");
-        if json && error.use_stderr() {
-            Error::new(what_is_wrong(&error), "see the commands: rxectl --help").report(true);
-            std::process::exit(2);
+        if !error.use_stderr() {
+            // The help or the version.
+            error.exit()
         }
-        error.exit()
+        if std::env::args_os().any(|argument| argument == "--json") {
+            Error::new(what_is_wrong(&error), "see the commands: rxectl --help").report(true);
+        } else {
+            // It quotes arguments. If it cannot be written, the exit status has to do.
+            let _ = write!(
+                io::stderr(),
+                "{}",
+                output::printable(&error.render().to_string())
+            );
+        }
+        std::process::exit(2)
     })
 }
 

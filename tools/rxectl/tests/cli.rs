@@ -629,3 +629,15 @@ fn completions_leave_out_what_is_hidden() {
         }
     }
 }
+
+#[test]
+fn errors_of_the_command_line_have_no_control_characters() {
+    let machine = Machine::healthy("arguments");
+    let (status, _, said) = machine.run(&["pkey", "add", "rxe0", "a\x1b[2J\u{202e}b"]);
+    assert_eq!(status, 2);
+    assert!(said.contains("a?[2J?b"), "{said:?}");
+    assert!(said.contains("--help"), "{said:?}");
+    let (status, _, said) = machine.run(&["pkey"]);
+    assert_eq!(status, 2);
+    assert!(said.contains("Usage:"), "{said:?}");
+}
