@@ -291,6 +291,61 @@ fn gso_batches_of_single_packets_are_split() {
     }
 }
 
+/// Datagrams of one batch may be for several queue pairs.
+#[test]
+fn gso_batches_of_datagrams_are_split() {
+    let packets: Vec<Vec<u8>> = (0..3u8)
+        .map(|number| {
+            let mut packet = packet_of(0x64, number, &[0; 8 + 64]);
+            packet[7] = 17 + number;
+            packet
+        })
+        .collect();
+    for with_icrc in [true, false] {
+        let (text, fine) = decoded(&pcap(&[gso_batch(&packets, with_icrc)]), true);
+        assert!(fine, "{text}");
+        assert_eq!(summary(&text)["packets"], packets.len(), "{text}");
+    }
+}
+
+/// Counts the bytes over which ICRCs are computed.
+#[derive(Default)]
+struct CountingCrc(Cell<usize>);
+
+impl Crc for CountingCrc {
+    fn crc32_le(&self, seed: u32, data: &[u8]) -> u32 {
+        self.0.set(self.0.get() + data.len());
+        SoftCrc.crc32_le(seed, data)
+    }
+}
+
+/// Returns how often the ICRC passes over a packet while it is searched for others in it.
+fn icrc_passes(packet: &[u8]) -> usize {
+    let frame = gso_batch(&[packet.to_vec()], false);
+    let Found::Roce(datagram) = dissect(101, &frame) else {
+        panic!("no RoCE packet");
+    };
+    let crc = CountingCrc::default();
+    split_gso_batch(&crc, &datagram);
+    crc.0.get() / datagram.len
+}
+
+/// The search for the packets of a batch takes time in proportion to its length, whatever is in it.
+#[test]
+fn search_for_packets_is_bounded() {
+    // Zeros look like a SEND to queue pair 0, and this pattern like one to 0xffff, at each offset.
+    for payload in [[0; 4], [4, 0, 0xff, 0xff]] {
+        for words in [1024, 16_000] {
+            let mut packet = packet_of(4, 1, &payload.repeat(words));
+            assert_eq!(icrc_passes(&packet), 0, "{payload:?}");
+            // The queue pair of the packet itself.
+            packet[4..8].copy_from_slice(&payload);
+            let passes = icrc_passes(&packet);
+            assert!(passes <= MAX_ICRC_PASSES, "{payload:?}: {passes}");
+        }
+    }
+}
+
 /// Packets that do not leave the kernel have no ICRC: that is no fault, and batches of them are
 /// split as well.
 #[test]
