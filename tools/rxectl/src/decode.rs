@@ -63,6 +63,32 @@ fn judge(crc: &impl Crc, net: &[u8], payload: &[u8], len: usize) -> Icrc {
     }
 }
 
+/// Why there are no headers of a packet to print.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Unparsed {
+    Malformed(DropReason),
+    /// The headers were not captured completely; what was captured has no fault.
+    Cut,
+}
+
+/// Parses a packet of `len` bytes, of which `captured` may be the beginning only.
+fn parse(captured: &[u8], len: usize) -> std::result::Result<Packet<'_>, Unparsed> {
+    let error = match Packet::parse(captured, len) {
+        Ok(packet) => return Ok(packet),
+        Err(error) => error,
+    };
+    // Zeros are the opcode with the fewest headers, and no pad: what is wrong with zeros in place of
+    // the missing bytes is wrong with any.
+    let mut zeros = [0; Packet::MAX_HEADER_LEN];
+    let missing = captured.len() < len.min(zeros.len());
+    match zeros.get_mut(..captured.len()) {
+        Some(head) if missing && error == DropReason::TooShort => head.copy_from_slice(captured),
+        _ => return Err(Unparsed::Malformed(error)),
+    }
+    let head = zeros.get(..len).unwrap_or(&zeros);
+    Err(Packet::parse(head, len).map_or_else(Unparsed::Malformed, |_| Unparsed::Cut))
+}
+
 /// A packet of a GSO batch, with the headers that it will have on the wire.
 struct Segment<'a> {
     net: Vec<u8>,
@@ -391,7 +417,7 @@ impl Decoder<'_, '_> {
             Icrc::Omitted => &mut self.summary.omitted,
         };
         *count = count.saturating_add(1);
-        let parsed = Packet::parse(datagram.payload, datagram.len);
+        let parsed = parse(datagram.payload, datagram.len);
         match &parsed {
             Ok(packet) => {
                 let opcode = packet.opcode();
@@ -401,10 +427,8 @@ impl Decoder<'_, '_> {
                     format!("{transport:?} {operation}"),
                 );
             }
-            Err(_) if datagram.payload.len() < datagram.len => {
-                bump(&mut self.summary.other, "cut by the capture");
-            }
-            Err(reason) => bump(&mut self.summary.malformed, reason.name()),
+            Err(Unparsed::Cut) => bump(&mut self.summary.other, "cut by the capture"),
+            Err(Unparsed::Malformed(reason)) => bump(&mut self.summary.malformed, reason.name()),
         }
         if self.summary_only {
             return Ok(());
@@ -414,18 +438,22 @@ impl Decoder<'_, '_> {
         }
         let (src, dst) = (datagram.src, datagram.dst);
         write!(self.out.to, "{} {src} > {dst} ", clock(time_ns))?;
+        let captured = format!(
+            "{} bytes, {} captured",
+            datagram.len,
+            datagram.payload.len()
+        );
         match parsed {
-            Ok(packet) => write!(self.out.to, "{packet} icrc {}", verdict.as_str())?,
-            Err(reason) => write!(
-                self.out.to,
-                "malformed: {} ({} bytes, {} captured) icrc {}",
-                reason.name(),
-                datagram.len,
-                datagram.payload.len(),
-                verdict.as_str()
-            )?,
+            Ok(packet) => write!(self.out.to, "{packet}")?,
+            Err(Unparsed::Malformed(reason)) => {
+                write!(self.out.to, "malformed: {} ({captured})", reason.name())?;
+            }
+            Err(Unparsed::Cut) => {
+                write!(self.out.to, "headers cut by the capture ({captured})")?;
+            }
         }
-        writeln!(self.out.to, "{}", if of_gso_batch { " gso" } else { "" })?;
+        let gso = if of_gso_batch { " gso" } else { "" };
+        writeln!(self.out.to, " icrc {}{gso}", verdict.as_str())?;
         Ok(())
     }
 
@@ -435,7 +463,7 @@ impl Decoder<'_, '_> {
         datagram: &Datagram<'_>,
         of_gso_batch: bool,
         verdict: Icrc,
-        parsed: std::result::Result<Packet<'_>, DropReason>,
+        parsed: std::result::Result<Packet<'_>, Unparsed>,
     ) -> Result<()> {
         let mut map = Map::new();
         map.insert("type".into(), json!("packet"));
@@ -448,8 +476,11 @@ impl Decoder<'_, '_> {
         map.insert("gso".into(), json!(of_gso_batch));
         match parsed {
             Ok(packet) => map.extend(packet_json(&packet)),
-            Err(reason) => {
+            Err(Unparsed::Malformed(reason)) => {
                 map.insert("malformed".into(), json!(reason.name()));
+            }
+            Err(Unparsed::Cut) => {
+                map.insert("cut".into(), json!(true));
             }
         }
         map.insert("icrc".into(), json!(verdict.as_str()));

@@ -199,6 +199,43 @@ fn cut_packets_are_not_blamed() {
     assert!(summary(&text)["ended"].is_string());
 }
 
+/// What the captured part and the length show is certain; only missing headers are not.
+#[test]
+fn cut_packets_may_be_malformed() {
+    let (_, net, _) = golden().swap_remove(0);
+    let frame = |udp: &[u8], keep: usize| {
+        let net = segment_net(&net, 0, udp.len()).unwrap();
+        pcap(&[[&net, &udp[..keep]].concat()])
+    };
+    let mut version = packet_of(4, 1, &[0; 64]);
+    version[1] |= 1;
+    for (udp, keep, reason) in [
+        (version, 20, "rx_bad_version"),
+        (packet_of(0xc0, 1, &[0; 64]), 20, "rx_unknown_opcode"),
+        (packet_of(0xc0, 1, &[0; 64]), 1, "rx_unknown_opcode"),
+        (packet_of(4, 1, &[0; 65]), 20, "rx_bad_length"),
+        (packet_of(4, 1, &[0; 65]), 0, "rx_bad_length"),
+        // An RDMA header has 16 bytes.
+        (packet_of(0x0a, 1, &[0; 16]), 20, "rx_too_short"),
+    ] {
+        let (text, fine) = decoded(&frame(&udp, keep), true);
+        assert!(!fine, "{text}");
+        assert_eq!(summary(&text)["malformed"], json!({ reason: 1 }), "{text}");
+    }
+    let udp = packet_of(0x0a, 1, &[0; 20]);
+    for keep in [0, 1, 11, 27] {
+        let (text, fine) = decoded(&frame(&udp, keep), true);
+        assert!(fine, "{text}");
+        let line: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+        assert_eq!(line["cut"], true, "{text}");
+        assert_eq!(line.get("malformed"), None, "{text}");
+        assert_eq!(summary(&text)["other"]["cut by the capture"], 1, "{text}");
+        let (text, _) = decoded(&frame(&udp, keep), false);
+        assert!(text.contains(" headers cut by the capture ("), "{text}");
+        assert!(!text.contains("malformed"), "{text}");
+    }
+}
+
 /// A packet but for its ICRC: a BTH with that opcode, and what follows it.
 fn packet_of(opcode: u8, psn: u8, rest: &[u8]) -> Vec<u8> {
     let bth = [opcode, 0x40, 0xff, 0xff, 0, 0, 0, 17, 0, 0, 0, psn];
