@@ -155,9 +155,14 @@ pub struct Decode {
     /// A pcap or pcapng file; - reads standard input.
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub file: PathBuf,
-    /// Exit status 1 if a packet is malformed or its ICRC is wrong.
+    /// Exit status 1 if a packet is malformed or its ICRC is wrong. Packets that stay in one kernel
+    /// have none, so that one without an ICRC is no fault; with --wire it is.
     #[arg(long)]
     pub check: bool,
+    /// The capture is of a wire, on which every packet has an ICRC: one without it is a fault for
+    /// --check.
+    #[arg(long, requires = "check")]
+    pub wire: bool,
     /// Print the summary only.
     #[arg(long)]
     pub summary: bool,

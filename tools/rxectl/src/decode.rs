@@ -30,7 +30,8 @@ enum Icrc {
     Bad,
     /// The packet was not captured completely.
     Unknown,
-    /// It is 0, or the mark of a packet by reference, as in packets that do not leave the kernel.
+    /// It is 0, or the mark of a packet by reference: valid only if the packet did not leave the
+    /// kernel, which a capture does not show.
     Omitted,
 }
 
@@ -45,18 +46,25 @@ impl Icrc {
     }
 }
 
+/// Returns the packet that the packet by reference in `bytes` stands for, if there is one.
+fn by_reference(bytes: &[u8]) -> Option<Packet<'_>> {
+    let packet = Packet::parse(bytes, bytes.len()).ok()?;
+    let len = Reference::parse(&packet, bytes)?.len;
+    packet.with_payload_len(usize::try_from(len).ok()?)
+}
+
 /// Checks the ICRC of the packet of `len` bytes at the start of `payload`, which follows the
 /// headers `net`.
 fn judge(crc: &impl Crc, net: &[u8], payload: &[u8], len: usize) -> Icrc {
-    let Some((body, sum)) = payload
-        .get(..len)
-        .and_then(|packet| packet.split_last_chunk::<{ Packet::ICRC_LEN }>())
-    else {
+    let Some(packet) = payload.get(..len) else {
+        return Icrc::Unknown;
+    };
+    let Some((body, sum)) = packet.split_last_chunk::<{ Packet::ICRC_LEN }>() else {
         return Icrc::Unknown;
     };
     if icrc(crc, net, body, []) == *sum {
         Icrc::Good
-    } else if *sum == [0; 4] || *sum == Reference::MARK {
+    } else if *sum == [0; 4] || by_reference(packet).is_some() {
         Icrc::Omitted
     } else {
         Icrc::Bad
@@ -202,6 +210,8 @@ struct Summary {
     opcodes: BTreeMap<String, u64>,
     malformed: BTreeMap<&'static str, u64>,
     other: BTreeMap<&'static str, u64>,
+    /// Packets without an ICRC are faults.
+    wire: bool,
     /// Why the rest of the file was not read.
     ended: Option<String>,
 }
@@ -213,7 +223,8 @@ fn bump<K: Ord>(map: &mut BTreeMap<K, u64>, key: K) {
 
 impl Summary {
     fn fine(&self) -> bool {
-        self.bad == 0 && self.malformed.is_empty() && self.ended.is_none()
+        let omitted = self.wire && self.omitted != 0;
+        self.bad == 0 && !omitted && self.malformed.is_empty() && self.ended.is_none()
     }
 
     fn json(&self) -> Value {
@@ -242,9 +253,13 @@ impl Summary {
             self.frames, self.packets, self.good, self.bad, self.unknown
         )?;
         if self.omitted != 0 {
+            let judgement = match self.wire {
+                true => "wrong on a wire",
+                false => "valid only if they did not leave this kernel (same_host_icrc)",
+            };
             writeln!(
                 out.to,
-                "  without an ICRC, as they did not leave this kernel (same_host_icrc): {}",
+                "  {} packets without an ICRC: {judgement}",
                 self.omitted
             )?;
         }
@@ -507,7 +522,10 @@ fn decode(source: impl Read, file: &Path, args: &Decode, out: &mut Out<'_>) -> R
     let mut decoder = Decoder {
         out,
         summary_only: args.summary,
-        summary: Summary::default(),
+        summary: Summary {
+            wire: args.wire,
+            ..Summary::default()
+        },
     };
     loop {
         // A capture that is being made: its packets are shown as they come.

@@ -3,6 +3,7 @@
 
 use super::*;
 use proptest::prelude::*;
+use rxe_proto::wire::payload::Source;
 use std::cell::{Cell, RefCell};
 use std::io::Write;
 use std::rc::Rc;
@@ -41,15 +42,24 @@ fn pcap(packets: &[Vec<u8>]) -> Vec<u8> {
     file
 }
 
-fn decoded(file: &[u8], json: bool) -> (String, bool) {
-    let args = Decode {
-        file: "test.pcap".into(),
+/// Arguments for a file of that name, with --check.
+fn args(file: &str) -> Decode {
+    Decode {
+        file: file.into(),
         check: true,
+        wire: false,
         summary: false,
-    };
+    }
+}
+
+fn decoded(file: &[u8], json: bool) -> (String, bool) {
+    decoded_with(file, json, &args("test.pcap"))
+}
+
+fn decoded_with(file: &[u8], json: bool, args: &Decode) -> (String, bool) {
     let mut to = Vec::new();
     let mut out = Out { json, to: &mut to };
-    let fine = decode(file, &args.file, &args, &mut out).unwrap();
+    let fine = decode(file, &args.file, args, &mut out).unwrap();
     (String::from_utf8(to).unwrap(), fine)
 }
 
@@ -149,11 +159,7 @@ fn packets_are_shown_as_they_come() {
         out: out.clone(),
         seen: seen.clone(),
     };
-    let args = Decode {
-        file: "-".into(),
-        check: false,
-        summary: false,
-    };
+    let args = args("-");
     let mut to = Out {
         json: false,
         to: &mut out,
@@ -401,7 +407,10 @@ fn packets_of_one_kernel() {
     // Zeros in the payload are no end of a packet.
     let (text, _) = decoded(&pcap(&[gso_batch_of(1, 2048, 2048, false)]), false);
     assert!(text.contains("len 2048 pad 0 icrc omitted\n"), "{text}");
-    assert!(text.contains("without an ICRC"), "{text}");
+    assert!(
+        text.contains(" without an ICRC: valid only if they did not leave this kernel"),
+        "{text}"
+    );
     // A reference in place of the payload.
     let mut frame = gso_batch_of(1, Reference::LEN, Reference::LEN, false);
     let icrc = frame.last_chunk_mut().expect("a packet ends with an ICRC");
@@ -410,13 +419,67 @@ fn packets_of_one_kernel() {
     assert!(fine && text.contains("icrc omitted\n"), "{text}");
 }
 
+/// On a wire each packet has an ICRC.
+#[test]
+fn packets_without_icrc_on_a_wire() {
+    let wire = Decode {
+        wire: true,
+        ..args("test.pcap")
+    };
+    for (with_icrc, wanted) in [(true, true), (false, false)] {
+        let file = pcap(&[gso_batch_of(3, 1024, 1024, with_icrc)]);
+        let (text, fine) = decoded_with(&file, false, &wire);
+        assert_eq!(fine, wanted, "{text}");
+        assert_eq!(
+            text.contains("  3 packets without an ICRC: wrong on a wire\n"),
+            !wanted
+        );
+        let (text, fine) = decoded_with(&file, true, &wire);
+        assert_eq!(fine, wanted, "{text}");
+    }
+}
+
+/// The mark of packets by reference counts with a reference only.
+#[test]
+fn mark_without_reference() {
+    let (_, net, _) = golden().swap_remove(0);
+    let frame = |payload: &[u8], pad: u8| {
+        let mut packet = packet_of(4, 1, payload);
+        packet[1] |= pad << 4;
+        packet.extend(Reference::MARK);
+        let net = segment_net(&net, 0, packet.len()).unwrap();
+        pcap(&[[net, packet].concat()])
+    };
+    let reference = Reference {
+        source: Source::Request {
+            index: 5,
+            offset: 0,
+        },
+        len: 60_000,
+        mtu: 4096,
+    };
+    let long = Reference {
+        len: Reference::MAX + 4,
+        ..reference
+    };
+    for (payload, pad, verdict) in [
+        (&reference.emit()[..], 0, "omitted"),
+        // The pad is that of another length.
+        (&reference.emit(), 1, "bad"),
+        (&long.emit(), 0, "bad"),
+        (&[0; Reference::LEN + 4], 0, "bad"),
+        (b"data", 0, "bad"),
+        (b"", 0, "bad"),
+    ] {
+        let (text, fine) = decoded(&frame(payload, pad), true);
+        assert_eq!(summary(&text)["icrc"][verdict], 1, "{text}");
+        assert_eq!(fine, verdict == "omitted");
+    }
+}
+
 #[test]
 fn no_capture_no_decoding() {
-    let args = Decode {
-        file: "x".into(),
-        check: false,
-        summary: false,
-    };
+    let args = args("x");
     for file in [&b""[..], b"junk", b"not a capture at all"] {
         let mut to = Vec::new();
         let mut out = Out {
