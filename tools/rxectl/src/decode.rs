@@ -432,7 +432,15 @@ impl Decoder<'_, '_> {
             Icrc::Omitted => &mut self.summary.omitted,
         };
         *count = count.saturating_add(1);
-        let parsed = parse(datagram.payload, datagram.len);
+        let reference = match verdict {
+            Icrc::Omitted => by_reference(datagram.payload),
+            _ => None,
+        };
+        let is_reference = reference.is_some();
+        let parsed = match reference {
+            Some(packet) => Ok(packet),
+            None => parse(datagram.payload, datagram.len),
+        };
         match &parsed {
             Ok(packet) => {
                 let opcode = packet.opcode();
@@ -449,7 +457,14 @@ impl Decoder<'_, '_> {
             return Ok(());
         }
         if self.out.json {
-            return self.json_line(time_ns, datagram, of_gso_batch, verdict, parsed);
+            return self.json_line(
+                time_ns,
+                datagram,
+                of_gso_batch,
+                verdict,
+                parsed,
+                is_reference,
+            );
         }
         let (src, dst) = (datagram.src, datagram.dst);
         write!(self.out.to, "{} {src} > {dst} ", clock(time_ns))?;
@@ -459,7 +474,10 @@ impl Decoder<'_, '_> {
             datagram.payload.len()
         );
         match parsed {
-            Ok(packet) => write!(self.out.to, "{packet}")?,
+            Ok(packet) => {
+                let note = if is_reference { " by reference" } else { "" };
+                write!(self.out.to, "{packet}{note}")?;
+            }
             Err(Unparsed::Malformed(reason)) => {
                 write!(self.out.to, "malformed: {} ({captured})", reason.name())?;
             }
@@ -479,6 +497,7 @@ impl Decoder<'_, '_> {
         of_gso_batch: bool,
         verdict: Icrc,
         parsed: std::result::Result<Packet<'_>, Unparsed>,
+        is_reference: bool,
     ) -> Result<()> {
         let mut map = Map::new();
         map.insert("type".into(), json!("packet"));
@@ -490,7 +509,10 @@ impl Decoder<'_, '_> {
         map.insert("captured".into(), json!(datagram.payload.len()));
         map.insert("gso".into(), json!(of_gso_batch));
         match parsed {
-            Ok(packet) => map.extend(packet_json(&packet)),
+            Ok(packet) => {
+                map.extend(packet_json(&packet));
+                map.insert("by_reference".into(), json!(is_reference));
+            }
             Err(Unparsed::Malformed(reason)) => {
                 map.insert("malformed".into(), json!(reason.name()));
             }

@@ -439,6 +439,36 @@ fn packets_without_icrc_on_a_wire() {
     }
 }
 
+/// A packet by reference is shown with the length of the payload that it stands for.
+#[test]
+fn packets_by_reference() {
+    let (_, net, _) = golden().swap_remove(0);
+    let reference = Reference {
+        source: Source::Request {
+            index: 5,
+            offset: 0,
+        },
+        len: 59_999,
+        mtu: 4096,
+    };
+    let mut packet = packet_of(4, 1, &reference.emit());
+    packet[1] |= 1 << 4;
+    packet.extend(Reference::MARK);
+    let net = segment_net(&net, 0, packet.len()).unwrap();
+    let file = pcap(&[[net, packet].concat()]);
+    let (text, _) = decoded(&file, false);
+    assert!(
+        text.contains(" len 59999 pad 1 by reference icrc omitted\n"),
+        "{text}"
+    );
+    let (text, _) = decoded(&file, true);
+    let line: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+    assert_eq!(line["by_reference"], true, "{text}");
+    assert_eq!(line["payload_len"], 59_999, "{text}");
+    assert_eq!(line["pad"], 1, "{text}");
+    assert_eq!(line["len"], 40, "{text}");
+}
+
 /// The mark of packets by reference counts with a reference only.
 #[test]
 fn mark_without_reference() {
