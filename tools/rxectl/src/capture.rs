@@ -5,7 +5,7 @@
 //! Formats: draft-ietf-opsawg-pcap and draft-ietf-opsawg-pcapng. Both byte orders, microseconds
 //! and nanoseconds, several sections and interfaces. Blocks that carry no packet are skipped.
 
-use std::io::{self, BufReader, Read};
+use std::io::{self, Read};
 
 /// Maximum length of a record in bytes; larger length fields count as damage.
 const MAX_RECORD: u32 = 16 << 20;
@@ -383,13 +383,6 @@ impl<R: Read> Capture<R> {
             }
             _ => Ok(None),
         }
-    }
-}
-
-impl<R: Read> Capture<BufReader<R>> {
-    /// Returns true if the next frame has to be read from the source, which may wait for it.
-    pub fn waits(&self) -> bool {
-        self.source.buffer().is_empty()
     }
 }
 

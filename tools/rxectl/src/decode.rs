@@ -18,9 +18,10 @@ use rxe_proto::wire::opcode::{Position, Transport};
 use rxe_proto::wire::reference::Reference;
 use rxe_proto::wire::{Packet, Syndrome};
 use serde_json::{json, Map, Value};
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufReader, Read, Write};
 use std::path::Path;
 
 /// Result of the ICRC check of a packet.
@@ -532,8 +533,54 @@ fn unreadable(file: &Path, error: &io::Error) -> Error {
     )
 }
 
+/// A writer that a [`Live`] source flushes.
+struct Shared<'a, 'w>(&'a RefCell<&'w mut dyn Write>);
+
+impl Write for Shared<'_, '_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.borrow_mut().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.borrow_mut().flush()
+    }
+}
+
+/// A source that may be a capture in progress: what has been decoded is shown before each read,
+/// which may wait.
+struct Live<'a, 'w, R> {
+    source: R,
+    shown: Shared<'a, 'w>,
+    /// Why the output could not be flushed.
+    unshown: &'a Cell<Option<io::Error>>,
+}
+
+impl<R: Read> Read for Live<'_, '_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if let Err(error) = self.shown.flush() {
+            let kind = error.kind();
+            self.unshown.set(Some(error));
+            return Err(kind.into());
+        }
+        self.source.read(buffer)
+    }
+}
+
 /// Decodes a capture; false if `check` is set and a packet is wrong.
 fn decode(source: impl Read, file: &Path, args: &Decode, out: &mut Out<'_>) -> Result<bool> {
+    let json = out.json;
+    let to: &mut dyn Write = &mut *out.to;
+    let shared = RefCell::new(to);
+    let out = &mut Out {
+        json,
+        to: &mut Shared(&shared),
+    };
+    let unshown = Cell::new(None);
+    let source = Live {
+        source,
+        shown: Shared(&shared),
+        unshown: &unshown,
+    };
     let mut capture = Capture::open(BufReader::new(source)).map_err(|error| match error {
         CaptureError::Io(error) => unreadable(file, &error),
         CaptureError::NotACapture | CaptureError::CutOff | CaptureError::Damaged(_) => Error::new(
@@ -550,14 +597,15 @@ fn decode(source: impl Read, file: &Path, args: &Decode, out: &mut Out<'_>) -> R
         },
     };
     loop {
-        // A capture that is being made: its packets are shown as they come.
-        if capture.waits() {
-            decoder.out.to.flush()?;
-        }
         match capture.next_frame() {
             Ok(Some(frame)) => decoder.frame(&frame)?,
             Ok(None) => break,
-            Err(CaptureError::Io(error)) => return Err(unreadable(file, &error)),
+            Err(CaptureError::Io(error)) => {
+                return Err(match unshown.take() {
+                    Some(error) => error.into(),
+                    None => unreadable(file, &error),
+                });
+            }
             Err(CaptureError::CutOff | CaptureError::NotACapture) => {
                 decoder.summary.ended = Some("it ends within a record".into());
                 break;

@@ -4,8 +4,6 @@
 use super::*;
 use proptest::prelude::*;
 use rxe_proto::wire::payload::Source;
-use std::cell::{Cell, RefCell};
-use std::io::Write;
 use std::rc::Rc;
 
 /// (name, IP and UDP header, UDP payload) of the protocol crate's golden packets.
@@ -129,13 +127,13 @@ impl Write for Flushed {
 
 /// A program that captures: it returns one piece for each call, and records how much of the output
 /// has been seen by then.
-struct Live {
+struct Capturing {
     pieces: Vec<Vec<u8>>,
     out: Flushed,
     seen: Rc<RefCell<Vec<usize>>>,
 }
 
-impl Read for Live {
+impl Read for Capturing {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.seen.borrow_mut().push(self.out.flushed.get());
         if self.pieces.is_empty() {
@@ -154,8 +152,10 @@ fn packets_are_shown_as_they_come() {
     let head: Vec<u8> = rest.drain(..24).collect();
     let seen = Rc::new(RefCell::new(Vec::new()));
     let mut out = Flushed::default();
-    let live = Live {
-        pieces: vec![head, rest.clone(), rest],
+    // The second record is cut where its writer has filled a buffer.
+    let begun = [&rest, &rest[..10]].concat();
+    let live = Capturing {
+        pieces: vec![head, begun, rest[10..].to_vec()],
         out: out.clone(),
         seen: seen.clone(),
     };
