@@ -7,7 +7,7 @@
 
 use std::io::{self, Read};
 
-/// Maximum length of a record in bytes; larger length fields count as damage.
+/// Maximum length of a record that is used, in bytes; larger length fields count as damage.
 const MAX_RECORD: u32 = 16 << 20;
 
 /// Why no further frame can be read.
@@ -248,6 +248,16 @@ impl<R: Read> Capture<R> {
         }
     }
 
+    /// Skips `len` bytes, of which there may be more than fit in memory.
+    fn skip(&mut self, len: u32) -> Result<(), CaptureError> {
+        let len = u64::from(len);
+        let got = io::copy(&mut (&mut self.source).take(len), &mut io::sink())?;
+        match got == len {
+            true => Ok(()),
+            false => Err(CaptureError::CutOff),
+        }
+    }
+
     fn pcap_record(
         &mut self,
         order: Order,
@@ -297,7 +307,7 @@ impl<R: Read> Capture<R> {
                 "a section is shorter than its header",
             ));
         };
-        self.body(rest)?;
+        self.skip(rest)?;
         self.format = Format::Pcapng {
             order,
             interfaces: Vec::new(),
@@ -317,6 +327,10 @@ impl<R: Read> Capture<R> {
         let Some(rest) = len.checked_sub(8).filter(|rest| *rest >= 4) else {
             return Err(CaptureError::Damaged("a block is shorter than its header"));
         };
+        if !matches!(kind, 1 | 2 | 3 | 6) {
+            self.skip(rest)?;
+            return Ok(None);
+        }
         let body = self.body(rest)?;
         let Format::Pcapng { interfaces, .. } = &mut self.format else {
             return Ok(None);

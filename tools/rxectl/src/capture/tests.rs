@@ -113,6 +113,20 @@ fn pcapng_blocks() {
     assert_eq!(frames[1].bytes, b"xy");
 }
 
+/// Blocks that are not used may be of any length.
+#[test]
+fn long_blocks_are_skipped() {
+    let long = block(0x0bad, &vec![7; 17 << 20]);
+    let whole = pcapng();
+    let (head, rest) = whole.split_at(28);
+    let file = [head, &long, rest].concat();
+    let (frames, error) = all(&file);
+    assert!(error.is_none(), "{error:?}");
+    assert_eq!(frames, all(&whole).0);
+    let cut = all(&file[..16 << 20]);
+    assert!(matches!(cut.1, Some(CaptureError::CutOff)), "{cut:?}");
+}
+
 #[test]
 fn cut_off_anywhere() {
     for file in [pcap(Order::Big, false, &[(1, 1, b"hello")]), pcapng()] {
