@@ -86,8 +86,8 @@ fn parse(captured: &[u8], len: usize) -> std::result::Result<Packet<'_>, Unparse
         Ok(packet) => return Ok(packet),
         Err(error) => error,
     };
-    // Zeros are the opcode with the fewest headers, and no pad: what is wrong with zeros in place of
-    // the missing bytes is wrong with any.
+    // Zeros are the opcode with the fewest headers, and no pad: what is wrong with zeros in place
+    // of the missing bytes is wrong with any.
     let mut zeros = [0; Packet::MAX_HEADER_LEN];
     let missing = captured.len() < len.min(zeros.len());
     match zeros.get_mut(..captured.len()) {
@@ -121,7 +121,7 @@ fn segment_net(net: &[u8], number: u16, len: usize) -> Option<Vec<u8>> {
         put(&mut net, 2, ip_len);
         put(&mut net, 4, next);
     } else {
-        put(&mut net, 4, udp_len);
+        put(&mut net, 4, ip_len.checked_sub(40)?);
     }
     put(&mut net, udp_at.checked_add(4)?, udp_len);
     Some(net)
@@ -134,8 +134,8 @@ const MAX_SEGMENTS: usize = 128;
 /// the datagram: a payload may look like a packet at every offset.
 const MAX_ICRC_PASSES: usize = 8;
 
-/// Returns true if packets of both kinds may be in one GSO batch. The packets of a batch are for one
-/// queue pair, except datagrams.
+/// Returns true if packets of both kinds may be in one GSO batch. The packets of a batch are for
+/// one queue pair, except datagrams.
 fn may_share_batch(first: &Packet<'_>, other: &Packet<'_>) -> bool {
     let datagrams = [first, other].map(|packet| packet.opcode().transport() == Transport::Ud);
     datagrams == [true; 2] || first.bth().dest_qpn == other.bth().dest_qpn

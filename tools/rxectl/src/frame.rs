@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Dissection of captured frames down to the UDP datagram: Ethernet and Linux cooked (with VLAN
-//! tags), raw IP and loopback; IPv4 and IPv6.
+//! tags), raw IP and loopback; IPv4, and IPv6 with extension headers.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -72,7 +72,8 @@ fn by_type(mut kind: u16, mut packet: &[u8]) -> Option<Found<'_>> {
     // A limit on stacked VLAN tags.
     for _ in 0..4 {
         match kind {
-            0x8100 | 0x88a8 => {
+            // 802.1Q, 802.1ad, and what switches used for stacked tags before.
+            0x8100 | 0x88a8 | 0x9100 => {
                 kind = be16(packet, 2)?;
                 packet = packet.get(4..)?;
             }
@@ -113,19 +114,35 @@ fn ipv4(packet: &[u8]) -> Option<Found<'_>> {
     udp(packet, header_len, address(12)?, address(16)?)
 }
 
+/// Maximum number of IPv6 extension headers before the UDP header.
+const MAX_EXTENSIONS: usize = 8;
+
+/// Dissects an IPv6 packet. The driver drops those with extension headers, as it does those with
+/// IPv4 options: the ICRC covers headers of a fixed length.
 fn ipv6(packet: &[u8]) -> Option<Found<'_>> {
     let header = packet.first_chunk::<40>()?;
-    match header[6] {
-        17 => {}
-        44 => return Some(Found::Other("IP fragment")),
-        _ => return Some(Found::Other("not UDP")),
+    let (mut next, mut header_len) = (header[6], header.len());
+    for walked in 0.. {
+        match next {
+            17 => break,
+            44 => return Some(Found::Other("IP fragment")),
+            // Hop-by-hop options, routing, destination options.
+            0 | 43 | 60 if walked < MAX_EXTENSIONS => {
+                let extension = packet.get(header_len..)?.first_chunk::<8>()?;
+                next = extension[0];
+                let more = usize::from(extension[1]).checked_mul(8)?;
+                header_len = header_len.checked_add(8)?.checked_add(more)?;
+            }
+            0 | 43 | 60 => return Some(Found::Other("too many IPv6 extension headers")),
+            _ => return Some(Found::Other("not UDP")),
+        }
     }
     let address = |at| {
         Some(IpAddr::V6(Ipv6Addr::from(
             *packet.get(at..)?.first_chunk::<16>()?,
         )))
     };
-    udp(packet, header.len(), address(8)?, address(24)?)
+    udp(packet, header_len, address(8)?, address(24)?)
 }
 
 /// Dissects the UDP datagram behind an IP header of `header_len` bytes.
@@ -180,7 +197,11 @@ mod tests {
     #[test]
     fn every_link_type() {
         let packet = v4(b"payload!");
-        let cases: [(u32, Vec<u8>); 9] = [
+        let cases: [(u32, Vec<u8>); 10] = [
+            (
+                ETHERNET,
+                [&[0; 12][..], &[0x91, 0, 0, 1, 8, 0], &packet].concat(),
+            ),
             (ETHERNET, [&[0; 12][..], &[8, 0], &packet, &[0; 9]].concat()),
             (
                 ETHERNET,
@@ -212,6 +233,51 @@ mod tests {
                 "link {link}"
             );
         }
+    }
+
+    /// Returns an IPv6 header, extension headers (type, bytes) and a UDP header before `payload`.
+    fn v6(extensions: &[(u8, Vec<u8>)], payload: &[u8]) -> Vec<u8> {
+        let kinds = extensions.iter().map(|(kind, _)| *kind);
+        let mut kinds = kinds.chain([17]);
+        let mut packet = vec![0x60, 0, 0, 0, 0, 0, kinds.next().unwrap(), 64];
+        packet.extend([0; 32]);
+        for ((_, bytes), next) in extensions.iter().zip(kinds) {
+            let at = packet.len();
+            packet.extend(bytes);
+            packet[at] = next;
+            packet[at + 1] = u8::try_from(bytes.len() / 8 - 1).unwrap();
+        }
+        let len = u16::try_from(payload.len() + 8).unwrap();
+        for value in [50000, ROCE_PORT, len, 0] {
+            packet.extend(value.to_be_bytes());
+        }
+        packet.extend(payload);
+        packet
+    }
+
+    #[test]
+    fn extension_headers() {
+        let all = [(0, vec![0; 8]), (43, vec![0; 24]), (60, vec![0; 16])];
+        for count in 0..=all.len() {
+            let packet = v6(&all[..count], b"payload!");
+            let Found::Roce(datagram) = dissect(RAW, &packet) else {
+                panic!("{count} headers");
+            };
+            assert_eq!(datagram.payload, b"payload!");
+            assert_eq!(datagram.net.len() + 8, packet.len());
+            for len in 40..packet.len() - 8 {
+                assert_eq!(dissect(RAW, &packet[..len]), Found::Other("cut short"));
+            }
+        }
+        let fragment = v6(&[(0, vec![0; 8]), (44, vec![0; 8])], b"x");
+        assert_eq!(dissect(RAW, &fragment), Found::Other("IP fragment"));
+        let many = v6(&vec![(60, vec![0; 8]); 20], b"x");
+        assert_eq!(
+            dissect(RAW, &many),
+            Found::Other("too many IPv6 extension headers")
+        );
+        let tcp = v6(&[(60, vec![0; 8]), (6, vec![0; 8])], b"x");
+        assert_eq!(dissect(RAW, &tcp), Found::Other("not UDP"));
     }
 
     #[test]
