@@ -769,6 +769,13 @@ impl Pair {
         }
     }
 
+    /// Changes the state of a QP that has not failed.
+    pub fn set_state(&mut self, side: usize, state: State) {
+        if self.qps[side].state() != State::Err {
+            self.qps[side].set_state(state, &mut self.hosts[side]);
+        }
+    }
+
     /// Runs until there is no event left or `limit_ns` of virtual time have passed.
     pub fn run(&mut self, limit_ns: u64) {
         let end = self.now + limit_ns;

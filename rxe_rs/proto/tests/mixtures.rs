@@ -98,13 +98,6 @@ impl Mixture {
         }
     }
 
-    fn set_state(&mut self, side: usize, state: State) {
-        let Pair { qps, hosts, .. } = &mut self.pair;
-        if qps[side].state() != State::Err {
-            qps[side].set_state(state, &mut hosts[side]);
-        }
-    }
-
     /// Posts a random request.
     fn post(&mut self, side: usize) {
         let id = self.posted[side];
@@ -155,11 +148,6 @@ impl Mixture {
         self.pair.hosts[side].receives.extend(receives);
     }
 
-    /// Handles events until `end`, if there are as many.
-    fn run_until(&mut self, end: u64) {
-        while self.pair.now.as_ns() < end && self.pair.step() {}
-    }
-
     fn run(&mut self) {
         for round in 0..60 {
             for side in 0..2 {
@@ -170,7 +158,7 @@ impl Mixture {
                     } else {
                         State::Rts
                     };
-                    self.set_state(side, state);
+                    self.pair.set_state(side, state);
                 }
                 for _ in 0..self.rng.usize(0..4) {
                     self.post(side);
@@ -184,14 +172,14 @@ impl Mixture {
             }
             if round % 20 == 19 {
                 let pause = self.rng.u64(0..SECOND / 50);
-                self.run_until(self.pair.now.as_ns() + pause);
+                self.pair.run(pause);
             }
         }
         for side in 0..2 {
             self.receive(side);
-            self.set_state(side, State::Rts);
+            self.pair.set_state(side, State::Rts);
         }
-        self.run_until(self.pair.now.as_ns() + 100 * SECOND);
+        self.pair.run(100 * SECOND);
     }
 
     /// Checks that all has been done, once.

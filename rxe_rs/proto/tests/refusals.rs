@@ -242,13 +242,6 @@ impl Mixture {
         }
     }
 
-    fn set_state(&mut self, side: usize, state: State) {
-        let Pair { qps, hosts, .. } = &mut self.pair;
-        if qps[side].state() != State::Err {
-            qps[side].set_state(state, &mut hosts[side]);
-        }
-    }
-
     /// A range of the memory of a side that nothing else uses; a gap of at least 8 bytes follows.
     fn range(&mut self, side: usize, len: u32) -> Range<usize> {
         let at = self.free[side];
@@ -399,11 +392,6 @@ impl Mixture {
         self.pair.hosts[side].receives.extend(receives);
     }
 
-    /// Handles events until `end`, if there are as many.
-    fn run_until(&mut self, end: u64) {
-        while self.pair.now.as_ns() < end && self.pair.step() {}
-    }
-
     /// True if both sides keep packets that overtake others.
     fn keep(&self) -> bool {
         self.pair.qps.iter().all(|qp| qp.attrs.token != 0)
@@ -442,7 +430,7 @@ impl Mixture {
                         true => State::Sqd,
                         false => State::Rts,
                     };
-                    self.set_state(side, state);
+                    self.pair.set_state(side, state);
                 }
                 self.pair.hosts[side].full ^= self.rng.u8(0..10) == 0;
                 if self.rng.u8(0..15) == 0 {
@@ -465,9 +453,9 @@ impl Mixture {
         for side in 0..2 {
             self.receive(side);
             self.pair.hosts[side].full = false;
-            self.set_state(side, State::Rts);
+            self.pair.set_state(side, State::Rts);
         }
-        self.run_until(self.pair.now.as_ns() + 100 * SECOND);
+        self.pair.run(100 * SECOND);
     }
 
     fn check(&self) {
