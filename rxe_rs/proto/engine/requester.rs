@@ -27,6 +27,11 @@ pub(super) const MAX_PSN_SPAN: u32 = 1 << 22;
 /// configured timeout (IBTA 9.7.6.1.3).
 const MIN_TIMEOUT_NS: u64 = 8_000_000;
 
+/// Timeouts of a connection that use no retry because a peer whose MSN is out of step has answered
+/// (`completer/validate.rs`). Whoever forges such answers delays the failure of a connection by as
+/// many.
+const MAX_FREE_TIMEOUTS: u8 = 16;
+
 /// Requester state of a QP.
 ///
 /// Indices are free-running: `una <= cur <= unsent <= sends_posted()`. PSNs:
@@ -115,6 +120,8 @@ pub(super) struct Requester {
     pub(super) msn_resyncs: u8,
     /// An acknowledgement was rejected because of its MSN since the last progress.
     pub(super) msn_rejected: bool,
+    /// Timeouts after such acknowledgements that leave the retry counter as it is.
+    pub(super) free_timeouts: u8,
     pub(super) drained_reported: bool,
     /// PSN of a NAK that refuses a request, and the status that the request completes with.
     pub(super) refusal: Option<(Psn, WcStatus)>,
@@ -192,6 +199,7 @@ impl Requester {
             una_msn: Msn::new(0),
             msn_resyncs: 0,
             msn_rejected: false,
+            free_timeouts: MAX_FREE_TIMEOUTS,
             drained_reported: false,
             refusal: None,
             prober: Prober::new(),

@@ -19,10 +19,10 @@
 //!   runs, nothing was lost.
 //! - A response ahead of the expected one is kept if it has the token of this QP (`repeat.rs`).
 //!
-//! A rejected response is counted, and changes nothing but the window after a timeout. If it was
+//! A rejected response is counted, and changes nothing but what happens after a timeout. If it was
 //! genuine, the next probe (`probe.rs`) causes another, or in the end a timeout: all of an initial
 //! window is sent again then, because only the acknowledgement of its newest packet is accepted
-//! from a peer that is out of step.
+//! from a peer that is out of step, and a limited number of such timeouts use no retry.
 
 use crate::engine::attrs::State;
 use crate::engine::backend::{Backend, Count, Handled};

@@ -500,6 +500,11 @@ impl Qp {
                     false => CongestionWindow::MIN,
                 };
                 self.req.window.on_timeout(self.req.max_psn, first);
+                if self.req.msn_rejected && self.req.free_timeouts > 0 {
+                    // The peer has answered. What it lacks arrives in the end.
+                    self.req.free_timeouts = self.req.free_timeouts.saturating_sub(1);
+                    self.req.refill_retries(&self.attrs);
+                }
                 self.retry(now, backend);
             }
         }

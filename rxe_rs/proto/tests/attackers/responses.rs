@@ -176,11 +176,12 @@ fn peers_with_other_msns() {
 }
 
 /// A peer whose MSN starts elsewhere, and a path that loses packets of the very first window. After
-/// a timeout the peer acknowledges more than the packets that a short window would hold.
+/// a timeout the peer acknowledges more than the packets that a short window would hold, and it may
+/// take more timeouts than there are retries until one of its acknowledgements can be accepted.
 #[test]
 #[cfg_attr(miri, ignore = "thousands of packets")]
 fn losses_before_the_first_resync() {
-    for seed in seeds(200) {
+    for seed in seeds(2000) {
         let link = Link {
             loss: 0.02,
             ..Link::PERFECT
@@ -193,6 +194,28 @@ fn losses_before_the_first_resync() {
         pair.run(100 * SECOND);
         let done = [0, 1, 2, 3].map(|id| (id, WcStatus::Success));
         assert_eq!(pair.statuses(0), done, "seed {seed}");
+    }
+}
+
+/// The peer is gone, and someone who knows the queue pair and a PSN in flight sends acknowledgements
+/// with another MSN. The connection fails, a limited number of timeouts later than without them.
+#[test]
+fn answers_with_other_msns_end() {
+    for (forged, timeouts) in [(false, 8), (true, 23)] {
+        let (mut pair, first) = in_flight(3, SendOp::Write, 4);
+        pair.link.loss = 1.0;
+        pair.drop_in_flight();
+        let credits = 31;
+        while pair.statuses(0).is_empty() {
+            if forged {
+                let other = ack(first, Syndrome::Ack { credits }, Msn::new(99));
+                pair.inject(0, other, &[]);
+            }
+            assert!(pair.step());
+        }
+        assert_eq!(pair.statuses(0)[0], (0, WcStatus::RetryExcErr));
+        let counted = counts(&pair, 0, Count::Timeout);
+        assert_eq!(counted, timeouts, "forged: {forged}");
     }
 }
 
