@@ -55,6 +55,14 @@ enum NakState {
     Rnr,
 }
 
+impl NakState {
+    /// True if a NAK has been sent because the expected packet was missing.
+    #[inline]
+    const fn has_been_reported(&self) -> bool {
+        matches!(self, Self::Sequence(gap) if gap.has_been_reported())
+    }
+}
+
 /// Responder state of a QP.
 #[derive(Debug)]
 pub(super) struct Responder {
@@ -82,6 +90,8 @@ pub(super) struct Responder {
     /// What an ACK names: the newest executed packet of a SEND or WRITE, and the MSN then. Only its
     /// response acknowledges a READ or ATOMIC.
     pub(super) acknowledgeable: (Psn, Msn),
+    /// The packets before this PSN have been acknowledged by an ACK or NAK.
+    acknowledged: Psn,
     /// The ACK has let requests go first: it is not to wait again.
     pub(super) ack_postponed: bool,
     /// The responses have filled a transmission round: requests go first in the next one.
@@ -143,6 +153,7 @@ impl Responder {
             ack: None,
             ack_replaced: false,
             acknowledgeable: (Psn::new(0), Msn::new(0)),
+            acknowledged: Psn::new(0),
             ack_postponed: false,
             left_no_room: false,
             delayed_ack: DelayedAck::new(),
@@ -171,6 +182,20 @@ impl Responder {
         }
     }
 
+    /// True if an ACK is to be sent before the PSN sequence error NAK that is owed: it acknowledges
+    /// packets, and the peer may be one that takes nothing but an ACK as progress (`gap`).
+    pub(super) fn owes_ack_before(&self, nak: Syndrome) -> bool {
+        nak == Syndrome::Nak(NakCode::PsnSequence)
+            && self.kept.peer_is_unknown()
+            && !self.acknowledgeable.0.is_before(self.acknowledged)
+    }
+
+    /// An ACK or NAK has been sent, which acknowledges everything before `psn`.
+    pub(super) fn on_ack_sent(&mut self, psn: Psn) {
+        self.acknowledged = psn;
+        self.answered();
+    }
+
     /// What was to be sent has been, or a response that acknowledges the same.
     pub(super) fn answered(&mut self) {
         self.ack = None;
@@ -189,6 +214,7 @@ impl Responder {
         let ahead = psn.wrapping_add(0u32.wrapping_sub(self.epsn.get()));
         self.advance(ahead.get());
         self.acknowledgeable = (psn.prev(), self.msn);
+        self.acknowledged = psn;
     }
 
     /// Drops all pending responses, ACKs and NAKs.
@@ -233,13 +259,15 @@ impl Qp {
         }
         match self.execute(packet, payload, backend) {
             Ok(()) => {
+                let answers_nak = self.resp.nak_state.has_been_reported();
                 self.resp.nak_state = NakState::None;
                 self.resp.kept.learn(mark);
+                let shows_progress = answers_nak && self.resp.kept.peer_is_unknown();
                 let takes_resource = takes_resource(packet.opcode().operation());
                 if !takes_resource {
                     self.resp.acknowledgeable = (self.resp.epsn.prev(), self.resp.msn);
                 }
-                if bth.ack_req && !takes_resource {
+                if (bth.ack_req || shows_progress) && !takes_resource {
                     let ack = Syndrome::Ack {
                         credits: NO_CREDITS,
                     };

@@ -367,12 +367,15 @@ impl Qp {
             return Progress::Idle;
         }
         let tx = tx.unlimited();
-        if self.resp.ack.is_some() && !tx.has_room() {
-            return Progress::More;
+        while self.resp.ack.is_some() {
+            if !tx.has_room() {
+                return Progress::More;
+            }
+            if !self.send_ack(now, backend, tx) {
+                return Progress::Idle;
+            }
         }
-        if self.send_ack(now, backend, tx) {
-            self.resp.closing = false;
-        }
+        self.resp.closing = false;
         Progress::Idle
     }
 
@@ -403,11 +406,23 @@ impl Qp {
         }
     }
 
-    /// Sends the pending ACK or NAK, if any (IBTA 9.7.5.1.2). False if it must be retried.
+    /// Sends the pending ACK or NAK, if any, or the ACK that goes before the NAK (IBTA 9.7.5.1.2).
+    /// False if it must be retried.
     fn send_ack(&mut self, now: Instant, backend: &mut impl Backend, tx: &mut impl Tx) -> bool {
         let Some((psn, syndrome)) = self.resp.ack else {
             return true;
         };
+        if self.resp.owes_ack_before(syndrome) {
+            let ack = Syndrome::Ack {
+                credits: NO_CREDITS,
+            };
+            let (newest, msn) = self.resp.acknowledgeable;
+            let sent = self.transmit_ack(now, newest, ack, msn, backend, tx);
+            if sent {
+                self.resp.ack = Some((psn, syndrome));
+            }
+            return sent;
+        }
         // An ACK names the newest executed request, not the one with the AckReq bit: all responses
         // up to it have been sent, and the MSN must match (`completer/validate.rs` checks it). It
         // does not name a READ or ATOMIC behind that, whose response may have been lost: to
@@ -468,7 +483,10 @@ impl Qp {
         if is_sequence_nak {
             self.resp.kept.on_nak_sent();
         }
-        self.resp.answered();
+        self.resp.on_ack_sent(match syndrome {
+            Syndrome::Ack { .. } => psn.next(),
+            _ => psn,
+        });
         self.resp.ack_postponed = false;
         true
     }

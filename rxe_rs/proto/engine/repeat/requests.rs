@@ -86,6 +86,11 @@ impl KeptRequests {
         self.mark.map_or(0, |mark| mark.token)
     }
 
+    /// True if nothing has shown that the peer is a QP of this driver that repeats single packets.
+    pub(in crate::engine) fn peer_is_unknown(&self) -> bool {
+        self.mark.is_none()
+    }
+
     /// False if the expected packet is to be dropped because of its mark: it is forged, or the peer
     /// uses the reserved bits for something else. From then on no packet is.
     #[inline]

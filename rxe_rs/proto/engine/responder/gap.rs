@@ -15,7 +15,19 @@
 //! - A packet with the token of the peer (`repeat.rs`) is genuine. It is kept, and causes a NAK if
 //!   what is missing has not been requested again.
 //! - Copies of one packet cause further NAKs at exponentially growing intervals.
+//!
+//! Other drivers have one timer, which is slow, and rdma_rxe ignores NAKs from the beginning of a
+//! retransmission to the next ACK for something new: if a packet is lost in it again, only the
+//! timer helps. Therefore, as long as the peer has shown no marks:
+//!
+//! - An ACK goes before a NAK if there is anything to acknowledge
+//!   ([`Responder::owes_ack_before`](super::Responder::owes_ack_before)).
+//! - The packet that closes a gap is acknowledged at once.
+//! - A NAK is repeated if nothing arrives for some time, for it may have been lost: the peer has
+//!   sent all that it may, and waits. Not if a forged packet may have caused it, and not for READs
+//!   and ATOMICs: the peer may wait for their responses.
 
+use super::replay::takes_resource;
 use super::NakState;
 use crate::engine::attrs::State;
 use crate::engine::backend::{Backend, Count, Handled};
@@ -48,6 +60,12 @@ const GAP_EXPIRY_NS: u64 = 1_000_000_000;
 /// How long NAKs are delayed after a spurious one, in nanoseconds.
 const SUPPRESS_NS: u64 = 1_000_000_000;
 
+/// For how long nothing must arrive until a NAK is repeated for the first time, in nanoseconds.
+const SILENCE_NS: u64 = 1_000_000;
+
+/// How often a NAK is repeated because nothing arrives.
+const MAX_REPETITIONS: u32 = 6;
+
 /// Maximum distance of a request from the expected PSN, apart from PSNs of READ responses.
 const MAX_IN_FLIGHT: u32 = 1 << 16;
 
@@ -66,12 +84,23 @@ pub(super) struct Gap {
     since: Instant,
     /// NAKs caused by copies of a packet.
     copies: u32,
+    /// NAKs that were repeated because nothing arrived.
+    repetitions: u32,
+    /// The latest packet is a request whose responses the peer waits for, READ or ATOMIC.
+    awaits_responses: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Nak {
     Sent(Instant),
     Scheduled(Instant),
+}
+
+impl Gap {
+    /// True if a NAK has been sent for it.
+    pub(super) const fn has_been_reported(&self) -> bool {
+        matches!(self.nak, Nak::Sent(_))
+    }
 }
 
 /// Delays NAKs after a spurious one and while duplicates arrive.
@@ -144,7 +173,7 @@ impl Qp {
         }
         let kept = &mut self.resp.kept;
         if !kept.is_genuine(mark) {
-            self.unproven_gap(now, psn, ahead, backend);
+            self.unproven_gap(now, bth, ahead, backend);
             return Handled::Done;
         }
         let lacks = kept.lacks(ahead);
@@ -156,7 +185,7 @@ impl Qp {
             self.ask_for_gap(now, ahead, backend);
         } else if !lacks {
             kept.on_overrun();
-            self.unproven_gap(now, psn, ahead, backend);
+            self.unproven_gap(now, bth, ahead, backend);
         }
         match lacks {
             true => Handled::Ahead,
@@ -179,12 +208,15 @@ impl Qp {
             nak: Nak::Sent(now),
             since: now,
             copies: 0,
+            repetitions: 0,
+            awaits_responses: false,
         });
         self.send_sequence_nak(now, true, backend);
     }
 
     /// A request is `ahead` of the expected PSN, which may be forged.
-    fn unproven_gap(&mut self, now: Instant, psn: Psn, ahead: u32, backend: &mut impl Backend) {
+    fn unproven_gap(&mut self, now: Instant, bth: &Bth, ahead: u32, backend: &mut impl Backend) {
+        let psn = bth.psn;
         let next = ahead == 1;
         let before = match self.resp.nak_state {
             NakState::Rnr => return,
@@ -224,6 +256,8 @@ impl Qp {
             nak,
             since: before.map_or(now, |gap| gap.since),
             copies,
+            repetitions: before.map_or(0, |gap| gap.repetitions),
+            awaits_responses: takes_resource(bth.opcode.operation()),
         });
         if send_nak {
             self.send_sequence_nak(now, next, backend);
@@ -268,26 +302,37 @@ impl Qp {
         }
     }
 
-    /// When the delayed NAK is due.
+    /// When the delayed NAK is due, or the repeated one.
     pub(in crate::engine) fn nak_deadline(&self) -> Option<Instant> {
-        let receiving = matches!(self.state, State::Rtr | State::Rts | State::Sqd);
-        match self.resp.nak_state {
-            NakState::Sequence(Gap {
-                nak: Nak::Scheduled(at),
-                ..
-            }) if receiving => Some(at),
-            _ => None,
+        if !matches!(self.state, State::Rtr | State::Rts | State::Sqd) {
+            return None;
+        }
+        let NakState::Sequence(gap) = self.resp.nak_state else {
+            return None;
+        };
+        match gap.nak {
+            Nak::Scheduled(at) => Some(at),
+            Nak::Sent(at) => {
+                let repeats = gap.next_seen
+                    && !gap.awaits_responses
+                    && gap.repetitions < MAX_REPETITIONS
+                    && self.resp.kept.peer_is_unknown();
+                let silence = SILENCE_NS.wrapping_shl(gap.repetitions);
+                repeats.then(|| at.max(gap.at).saturating_add(silence))
+            }
         }
     }
 
-    /// Sends the delayed NAK if it is due.
+    /// Sends the NAK that is due, if one is.
     pub(in crate::engine) fn nak_timeout(&mut self, now: Instant, backend: &mut impl Backend) {
         if self.nak_deadline().is_none_or(|at| at > now) {
             return;
         }
         if let NakState::Sequence(gap) = &mut self.resp.nak_state {
+            let repeated = gap.has_been_reported();
+            gap.repetitions = gap.repetitions.saturating_add(repeated.into());
             gap.nak = Nak::Sent(now);
-            self.send_sequence_nak(now, false, backend);
+            self.send_sequence_nak(now, repeated, backend);
         }
     }
 }

@@ -3,6 +3,8 @@
 //! IBTA 9.7.4.1.
 #![cfg(feature = "sim")]
 
+mod naks;
+
 use rxe_proto::engine::backend::Count;
 use rxe_proto::engine::wc::WcStatus;
 use rxe_proto::engine::wr::{SendOp, MAX_MESSAGE};
@@ -401,63 +403,6 @@ fn misaligned_atomics() {
     }
 }
 
-/// A gap causes one NAK, for the missing packet; when that has arrived, the next gap causes
-/// another.
-#[test]
-fn one_nak_for_a_gap() {
-    let mut pair = pair();
-    post_receives(&mut pair, 1, 10);
-    let first = pair.qps[0].sq_psn();
-    let mut answers = Vec::new();
-    for ahead in [1, 2, 3, 5, 0, 2, 3] {
-        send(&mut pair, ahead, Operation::SendOnly, 0, 0);
-        pair.transmit(1);
-        let naks = in_flight(&pair);
-        let syndromes = naks.iter().map(|(bth, aeth)| {
-            let syndrome = aeth.expect("an AETH").syndrome();
-            (bth.psn.delta(first), syndrome)
-        });
-        answers.push(syndromes.collect::<Vec<_>>());
-        pair.drop_in_flight();
-    }
-    let nak = |missing| vec![(missing, Syndrome::Nak(NakCode::PsnSequence))];
-    let none = Vec::new;
-    // The one for 1 is sent when the packet right behind it arrives.
-    let expected = [nak(0), none(), none(), none(), none(), nak(1), none()];
-    assert_eq!(answers, expected);
-}
-
-/// A request with AckReq and one that overtakes another arrive before anything is sent. The NAK
-/// becomes obsolete, but the ACK for which it stood is sent.
-#[test]
-fn obsolete_nak_in_place_of_an_ack() {
-    let mut pair = pair();
-    post_receives(&mut pair, 1, 10);
-    let first = pair.qps[0].sq_psn();
-    let mut request = bth(Operation::SendOnly, first, 0);
-    request.ack_req = true;
-    pair.inject(1, Headers::new(request), &[]);
-    for ahead in [2, 1] {
-        send(&mut pair, ahead, Operation::SendOnly, 0, 0);
-    }
-    pair.transmit(1);
-    let answers = in_flight(&pair);
-    let answers = answers.iter().map(|(bth, aeth)| {
-        let syndrome = aeth.expect("an AETH").syndrome();
-        (bth.psn.delta(first), syndrome)
-    });
-    let answers: Vec<_> = answers.collect();
-    assert!(
-        matches!(answers[..], [(1, Syndrome::Ack { .. })]),
-        "{answers:?}"
-    );
-    // It is owed once.
-    pair.drop_in_flight();
-    send(&mut pair, 2, Operation::SendOnly, 0, 0);
-    pair.transmit(1);
-    assert_eq!(in_flight(&pair).len(), 0);
-}
-
 /// The acknowledgement timer expires once its time has passed, and before four times of it.
 #[test]
 fn acknowledgement_timeout() {
@@ -581,114 +526,6 @@ fn statuses_of_refused_requests() {
         let failed = pair.qps[0].state() == State::Err;
         assert_eq!(failed, status != WcStatus::Success);
     }
-}
-
-/// An RNR NAK for a packet that is to be repeated, and one for a packet behind it: neither is sent
-/// before the time that the NAK demands.
-#[test]
-fn rnr_nak_before_a_repetition() {
-    /// The time that timer 20 stands for, 10.24 ms.
-    const WAIT: u64 = 10_240_000;
-    for refused in 0..2 {
-        let mut pair = pair();
-        let psn = pair.qps[0].sq_psn().wrapping_add(refused);
-        for id in 0..2 {
-            pair.post(0, wr(SendOp::Send, id, 100), 0);
-        }
-        // The timer has expired, and nothing has been sent since.
-        while pair.hosts[0].counts[Count::Timeout] == 0 {
-            pair.transmit(0);
-            pair.drop_in_flight();
-            assert!(pair.step());
-        }
-        let bth = Bth::new(Opcode::RC_ACKNOWLEDGE, Qpn::new(0x11), psn);
-        let aeth = Aeth::new(Syndrome::RnrNak { timer: 20 }, Msn::new(refused));
-        pair.inject(0, Headers::new(bth).aeth(aeth), &[]);
-        let resume = pair.now + WAIT;
-        while pair.packets_in_flight().count() == 0 {
-            assert!(pair.step(), "{refused}");
-            pair.transmit(0);
-        }
-        assert!(pair.now >= resume, "{refused}: {:?} {resume:?}", pair.now);
-        if refused == 0 {
-            post_receives(&mut pair, 1, 2);
-            pair.run(SECOND);
-            let done = [0, 1].map(|id| (id, WcStatus::Success));
-            assert_eq!(pair.statuses(0), done);
-        }
-    }
-}
-
-/// The peer had a receive for a copy of the packet that it had refused, but none for the next one:
-/// that is not sent before the time that the second RNR NAK demands.
-#[test]
-fn rnr_nak_for_a_later_packet() {
-    const WAIT: u64 = 10_240_000;
-    let mut pair = pair();
-    let first = pair.qps[0].sq_psn();
-    for id in 0..2 {
-        pair.post(0, wr(SendOp::Send, id, 100), 0);
-    }
-    pair.transmit(0);
-    pair.drop_in_flight();
-    for refused in 0..2 {
-        let psn = first.wrapping_add(refused);
-        let bth = Bth::new(Opcode::RC_ACKNOWLEDGE, Qpn::new(0x11), psn);
-        let aeth = Aeth::new(Syndrome::RnrNak { timer: 20 }, Msn::new(refused));
-        pair.inject(0, Headers::new(bth).aeth(aeth), &[]);
-        pair.transmit(0);
-        assert_eq!(in_flight(&pair), [], "{refused}");
-    }
-    let resume = pair.now + WAIT;
-    while pair.packets_in_flight().count() == 0 {
-        assert!(pair.step());
-        pair.transmit(0);
-    }
-    assert!(pair.now >= resume, "{:?} {resume:?}", pair.now);
-    assert_eq!(pair.statuses(0), [(0, WcStatus::Success)]);
-}
-
-/// rdma_rxe sends a sequence NAK for the packets behind the one that it has refused with an RNR
-/// NAK. It arrives when that has been sent again: nothing is lost, and no retry is used.
-#[test]
-fn sequence_nak_behind_an_rnr_nak() {
-    let mut pair = pair();
-    post_receives(&mut pair, 1, 1);
-    pair.post(0, wr(SendOp::Send, 0, 100), 0);
-    pair.run(SECOND);
-    assert!(pair.qps[0].round_trip_ns().is_some());
-    let psn = pair.qps[0].sq_psn();
-    for id in 1..4 {
-        pair.post(0, wr(SendOp::Send, id, 100), 0);
-    }
-    let answer = |pair: &mut Pair, syndrome| {
-        let bth = Bth::new(Opcode::RC_ACKNOWLEDGE, Qpn::new(0x11), psn);
-        pair.inject(
-            0,
-            Headers::new(bth).aeth(Aeth::new(syndrome, Msn::new(1))),
-            &[],
-        );
-    };
-    let wait = |pair: &mut Pair, ns| {
-        pair.now += ns;
-        let (now, host) = (pair.now, &mut pair.hosts[0]);
-        pair.qps[0].handle_timeout(now, host);
-        pair.transmit(0);
-        let sent = in_flight(pair).len();
-        pair.drop_in_flight();
-        sent
-    };
-    assert_eq!(wait(&mut pair, 0), 3);
-    for round in 0..3 {
-        // 10 us, as long as a round trip.
-        answer(&mut pair, Syndrome::RnrNak { timer: 1 });
-        assert_eq!(wait(&mut pair, 10_000), 3, "{round}");
-        answer(&mut pair, Syndrome::Nak(NakCode::PsnSequence));
-        assert_eq!(wait(&mut pair, 0), 0, "{round}");
-        // In the next round the next RNR NAK is the response to what was sent again in this one.
-        assert_eq!(wait(&mut pair, 6000), 0, "{round}");
-    }
-    assert_eq!(pair.hosts[0].counts[Count::Retry], 0);
 }
 
 /// The congestion bits of a packet other than a CNP change nothing.
