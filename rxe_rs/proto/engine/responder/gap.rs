@@ -302,7 +302,7 @@ impl Qp {
         }
     }
 
-    /// When the delayed NAK is due, or the repeated one.
+    /// When the delayed NAK is due, or the repeated one (IBTA 9.7.5.2).
     pub(in crate::engine) fn nak_deadline(&self) -> Option<Instant> {
         if !matches!(self.state, State::Rtr | State::Rts | State::Sqd) {
             return None;

@@ -197,8 +197,9 @@ fn losses_before_the_first_resync() {
     }
 }
 
-/// The peer is gone, and someone who knows the queue pair and a PSN in flight sends acknowledgements
-/// with another MSN. The connection fails, a limited number of timeouts later than without them.
+/// The peer is gone, and someone who knows the queue pair and a PSN in flight sends
+/// acknowledgements with another MSN. The connection fails, a limited number of timeouts later than
+/// without them.
 #[test]
 fn answers_with_other_msns_end() {
     for (forged, timeouts) in [(false, 8), (true, 23)] {
