@@ -13,6 +13,7 @@ from unittest import mock
 
 import kernel
 import machine
+from uml import machine as uml_machine
 from vm import session
 
 OPTIONS = dict(topology="netns", debug=False, suite=None, driver="rxe_rs", driver_b=None, ko=[], ko_b=[], set=[], uml=False, packages=None)
@@ -49,12 +50,12 @@ class Watch(Sessions):
         super().setUp()
         self.one = self.session()
         self.one.results.mkdir(parents=True)
-        (self.one.results / "events").touch()
+        (self.one.results / "events-a").touch()
         self.one.machines = [Machine()]
         self.said = []
 
     def say(self, text):
-        with open(self.one.results / "events", "a", encoding="ascii") as events:
+        with open(self.one.results / "events-a", "a", encoding="ascii") as events:
             events.write(text)
 
     def watch(self, limits=None):
@@ -90,7 +91,7 @@ class Watch(Sessions):
         for machines, expected in (([Machine(lives=False)], "the machine ended unexpectedly"),
                                    ([Machine(), Machine(lives=False)], "machine b ended unexpectedly")):
             self.one.machines = machines
-            (self.one.results / "events").write_text("up a\nbegin ah.y\nend ah.y 0 9\nbegin by.y\nend by.y 0 9\n")
+            (self.one.results / "events-a").write_text("up a\nbegin ah.y\nend ah.y 0 9\nbegin by.y\nend by.y 0 9\n")
             self.assertEqual(self.watch({"ah.y": 5, "by.y": 5}), expected)
 
     def test_other_machine_ends(self):
@@ -105,6 +106,51 @@ class Watch(Sessions):
             self.say("up a\nbegin x.y\n")
             self.assertEqual(self.watch({"x.y": 0.2}), "the machine hung")
         self.assertTrue(self.one.machines[0].shown)
+
+
+class TwoMachines(Sessions):
+    """Each machine has a file of events: one of User Mode Linux does not see what another has appended to a file."""
+
+    def test_events_of_both(self):
+        two = self.session(topology="two")
+        two.results.mkdir(parents=True)
+        for path, text in zip(two.event_files(), ("up a\nbegin x.y\nend x.y 0 10\nend a\n", "up b\nend b\n")):
+            path.write_text(text)
+        two.machines = [Machine(), Machine(lives=False)]
+        said = []
+        self.assertIsNone(two.watch({"x.y": 5}, said.append, lambda *end: said.append(end)))
+        self.assertEqual(said, ["x.y", ("x.y", 0, 0.01)])
+        self.assertTrue(two.booted())
+        self.assertTrue(two.said_end("b"))
+
+    def test_one_does_not_boot(self):
+        two = self.session(topology="two")
+        two.results.mkdir(parents=True)
+        for path, text in zip(two.event_files(), ("", "up b\n")):
+            path.write_text(text)
+        two.machines = [Machine(lives=False), Machine()]
+        self.assertEqual(two.watch({}, None, None), "the machine ended unexpectedly")
+        self.assertFalse(two.booted())
+
+    def test_user_mode_linux(self):
+        """The machines have a processor each, of different ones of the host if they are bound, and are connected by two Ethernets."""
+        started = []
+
+        class Started(Machine):
+            def __init__(self, node, _boot, _folder, _share, cpus, _memory, networks, pin):
+                super().__init__()
+                started.append((node, cpus, pin, networks))
+
+        with mock.patch.object(uml_machine, "Machine", Started):
+            self.session(topology="two", uml=True, cpus=None, memory=None, pin=True).start()
+        self.assertEqual([how[:3] for how in started], [("a", 1, 0), ("b", 1, 1)])
+        ends, addresses = zip(*(zip(*networks) for *_, networks in started))
+        self.assertEqual(addresses, (("52:54:00:77:00:01", "52:54:00:77:01:01"), ("52:54:00:77:00:02", "52:54:00:77:01:02")))
+        for one, other in zip(*ends):
+            with one, other:
+                one.send(b"frame")
+                one.send(b"another")
+                self.assertEqual([other.recv(1500), other.recv(1500)], [b"frame", b"another"])
 
 
 class Prepare(Sessions):

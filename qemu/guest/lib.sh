@@ -61,6 +61,11 @@ topology_up() {
 
 # eth0_up: enables the network device of this machine, one of two, and sets its addresses.
 eth0_up() {
+	local d
+	# User Mode Linux has other names.
+	for d in /sys/class/net/vec*; do
+		[ ! -e "$d" ] || ip link set "${d##*/}" name "eth${d##*/vec}"
+	done
 	# The machine has no udev; only virtio_net is loaded already.
 	[ -e /sys/class/net/eth0 ] || modprobe -a $(cat /sys/bus/pci/devices/*/modalias)
 	ip link set eth0 up

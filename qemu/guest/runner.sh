@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # runner.sh: runs the tests of /share/plan in a test machine: a line each, `NAME SECONDS FILE FUNCTION`. Writes the start and the end of
-# each test to results/events, which the host reads, and the output of each test, the kernel log of each machine and, if the test fails,
+# each test to results/events-a, which the host reads, and the output of each test, the kernel log of each machine and, if the test fails,
 # the counters of the devices to results/. The kernel log of a test starts where that of the previous test ended, so that no report between
 # two tests is lost; `after.dmesg-NODE` is the log after the last test. RXE_CAPTURE: if set, the RoCE packets of each test are captured.
 . /share/guest/lib.sh
@@ -17,7 +17,7 @@ while read -r name seconds file function; do
 	[ -n "$name" ] || continue
 	log=$results/$name
 	for n in $nodes; do call "$n" mark "begin $name"; done
-	echo "begin $name" >>$results/events
+	echo "begin $name" >>$results/events-a
 	if [ -n "${RXE_CAPTURE:-}" ]; then CAPTURE_LIMITS="-s 160 -c 100000" capture a "$name.pcap"; fi
 	start=${EPOCHREALTIME/./}
 	export RXE_TEST=$name RXE_FILE=$file
@@ -39,7 +39,7 @@ while read -r name seconds file function; do
 		call "$n" mark "end $name"
 	done
 	last="end $name"
-	echo "end $name $status $took" >>$results/events
+	echo "end $name $status $took" >>$results/events-a
 done </share/plan
 for n in $nodes; do call "$n" since "$last" >"$results/after.dmesg-$n"; done
 [ "$TOPOLOGY" = two ] && python3 /share/guest/agent.py quit

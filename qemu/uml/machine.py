@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A User Mode Linux machine, with the same methods as a QEMU machine. It cannot be connected to another one."""
+"""A User Mode Linux machine, with the same methods as a QEMU machine."""
 import os
 import re
 import shutil
@@ -13,6 +13,10 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+# Frames that a network device sends or receives at once, and bytes that wait in a socket for the other machine.
+QUEUE = 64
+SOCKET_BYTES = 4 << 20
+
 sys.path.insert(0, str(HERE.parent))
 import image  # noqa: E402
 import kernel  # noqa: E402
@@ -34,10 +38,19 @@ def host_mhz():
     return match[1] if match else "1000.000"
 
 
-class Machine:
-    """A running machine. The log of its console is in `folder`."""
+def ethernet():
+    """The two ends of an Ethernet between two machines. A frame is a packet of this kind of socket, and none is lost."""
+    ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    for end in ends:
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BYTES)
+    return ends
 
-    def __init__(self, node, boot, folder, share, cpus, memory_mib, append="", pin=False):
+
+class Machine:
+    """A running machine. The log of its console is in `folder`; `networks`: the sockets and MAC addresses of its network devices; `pin`: the
+    first of the host's processors to which its processors are bound, or None."""
+
+    def __init__(self, node, boot, folder, share, cpus, memory_mib, networks=(), append="", pin=None):
         self.node = node
         self.serial = folder / f"serial-{node}.log"
         # The machine's memory is a file there, so the file system must be in memory and allow execution. The path is short, because the
@@ -50,11 +63,15 @@ class Machine:
             f"uml_dir={self.scratch}", "umid=m", "con=null", "con0=null,fd:1", "con1=null,fd:1", "console=tty0", f"seccomp={boot['SECCOMP']}",
             "quiet", "loglevel=4", kernel.LOG_BUFFER, "panic=-1", "oops=panic", "kunit.autorun=0", "sysrq_always_enabled", f"rxe.node={node}", f"rxe.share={share}",
             f"rxe.modules={boot['MODULES']}", f"rxe.mhz={host_mhz()}", *append.split(),
+            *(f"vec{number}:transport=fd,fd={end.fileno()},mac={mac},depth={QUEUE}" for number, (end, mac) in enumerate(networks)),
             "init=/bin/sh", "--", "-c", first,
         ]
         self.log = open(self.serial, "wb")
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
+                                        pass_fds=[end.fileno() for end, _ in networks],
                                         start_new_session=True, env={**os.environ, "TMPDIR": str(self.scratch)})
+        for end, _ in networks:
+            end.close()
 
         # If the host schedules by session (autogroup), the nice value of a process has no effect on processes of other sessions.
         try:
@@ -62,12 +79,13 @@ class Machine:
         except OSError:
             pass
 
-        if pin and len(os.sched_getaffinity(0)) >= cpus > 1:
-            threading.Thread(target=self.pin, args=(cpus,), daemon=True).start()
+        if pin is not None and 1 < pin + cpus <= len(os.sched_getaffinity(0)):
+            threading.Thread(target=self.pin, args=(pin, cpus), daemon=True).start()
 
-    def pin(self, cpus):
-        """Binds each processor of the machine to one of the host; the user space that runs on it inherits the affinity."""
-        host = sorted(os.sched_getaffinity(0))
+    def pin(self, first, cpus):
+        """Binds each processor of the machine to one of the host, from the one with this number on; the user space that runs on it inherits
+        the affinity."""
+        host = sorted(os.sched_getaffinity(0))[first:]
         for _ in range(200):
             try:
                 # The first threads are those of the processors, in order.

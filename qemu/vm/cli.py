@@ -319,8 +319,6 @@ def main(usage):
         from uml import machine as uml_machine
         if options.cpu:
             parser.error("--cpu is for QEMU: not with --uml")
-        if options.topology != "netns":
-            parser.error("User Mode Linux machines cannot be connected: use --topology netns, or QEMU without --uml")
         boot = uml_machine.ensure(options.kernel, debian, options.debug, more)
         kvm, why = True, None
     else:

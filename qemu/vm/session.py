@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
 """One boot of test machines: prepares the shared folder, starts the machines and follows their events.
 
-A machine reads its tests from share/plan, a line each, and writes the start and the end of each test to share/results/events
-(qemu/guest/runner.sh). Kernel logs, outputs and captures are in share/results, too.
+A machine reads its tests from share/plan, a line each, and writes the start and the end of each test to share/results/events-NODE
+(qemu/guest/runner.sh), a file that no other machine writes. Kernel logs, outputs and captures are in share/results, too.
 """
+import contextlib
 import shlex
 import shutil
 import subprocess
@@ -20,6 +21,11 @@ BOOT_SECONDS = 150
 GRACE_SECONDS = 20
 # The factor of time limits with a debug kernel.
 DEBUG_SCALE = 4
+
+
+def mac(link, number):
+    """The MAC address of a machine in an Ethernet, both by their numbers."""
+    return f"52:54:00:77:{link:02x}:{number + 1:02x}"
 
 
 def plan_of(tests):
@@ -92,19 +98,17 @@ class Session:
             f"export RXE_ARGS={shlex.quote(shlex.join(script_args))}\n" + "".join(f"export {shlex.quote(words)}\n" for words in self.options.set))
         (self.share / "plan").write_text("".join(
             f"{name} {seconds * self.scale} {file} {function}\n" for name, seconds, file, function in plan))
-        (self.results / "events").touch()
+        for path in self.event_files():
+            path.touch()
 
     def start(self):
         import machine
         two = self.options.topology == "two"
-        cpus = self.options.cpus or (1 if self.options.debug and self.options.uml or two and not self.kvm else 2)
+        uml = self.options.uml
+        cpus = self.options.cpus or (1 if uml and self.options.debug or two and (uml or not self.kvm) else 2)
         share = str(self.share)
-        if self.options.uml:
-            from uml import machine as uml_machine
-            self.sockets = []
-            memory = self.options.memory or (3072 if self.options.debug else 2048)
-            self.machines.append(uml_machine.Machine("a", self.boot, self.folder, share, cpus, memory, pin=self.options.pin))
-            return
+        if uml:
+            return self.start_uml(cpus, share)
         memory = self.options.memory or (1024 if two else self.suite.memory if self.suite else 1536) + (1024 if self.options.debug else 0)
         append = self.options.append + (" kunit.autorun=0" if self.options.debug else "")
         sockets = [machine.socket_path(f"net{n}") for n in (0, 1)]
@@ -115,12 +119,22 @@ class Session:
             if two:
                 for link, path in enumerate(sockets):
                     side = "server=on" if node == "a" else "server=off,reconnect-ms=200"
-                    networks.append((f"stream,{side},addr.type=unix,addr.path={path}",
-                                     f"52:54:00:77:{link:02x}:{number + 1:02x}"))
+                    networks.append((f"stream,{side},addr.type=unix,addr.path={path}", mac(link, number)))
             boot = self.boot["B"] if node == "b" and "B" in self.boot else self.boot
             self.machines.append(machine.Machine(node, boot, self.folder, share, self.kvm, cpus, memory, networks, append,
                                                  self.options.nic, self.options.numa, self.options.cpu))
         self.sockets = sockets
+
+    def start_uml(self, cpus, share):
+        """Starts machines of User Mode Linux."""
+        from uml import machine as uml_machine
+        memory = self.options.memory or (3072 if self.options.debug else 2048)
+        names = self.nodes()
+        ethernets = [uml_machine.ethernet() for _ in range(2)] if len(names) > 1 else []
+        for number, node in enumerate(names):
+            networks = [(ends[number], mac(link, number)) for link, ends in enumerate(ethernets)]
+            pin = number * cpus if self.options.pin else None
+            self.machines.append(uml_machine.Machine(node, self.boot, self.folder, share, cpus, memory, networks, pin=pin))
 
     def stop(self):
         for m in self.machines:
@@ -129,27 +143,38 @@ class Session:
             path.unlink(missing_ok=True)
 
     def watch(self, limits, on_begin, on_end, live=None):
-        """Follows results/events until all machines have ended or a time limit is exceeded, and calls on_begin(name) and on_end(name,
+        """Follows the events of all machines until all machines have ended or a time limit is exceeded, and calls on_begin(name) and on_end(name,
         status, seconds). `limits` maps test names to seconds; `live`: shows the output of tests. Returns None, or why it stopped early."""
-        with open(self.results / "events") as events:
+        with contextlib.ExitStack() as files:
+            events = [files.enter_context(open(path)) for path in self.event_files()]
             return self.follow(events, limits, on_begin, on_end, live)
 
     def booted(self):
         """Whether all machines have come so far that the first test could begin. No module under test is loaded before."""
-        return self.ups == (2 if self.options.topology == "two" else 1)
+        return self.ups == len(self.nodes())
 
     def said_end(self, node):
         """Whether a machine has ended as it should. Lines of tests, whose names may begin like it, have more words."""
-        return f"end {node}" in (self.results / "events").read_text().splitlines()
+        return any(f"end {node}" in path.read_text().splitlines() for path in self.event_files())
+
+    def nodes(self):
+        """The names of the machines."""
+        return "ab" if self.options.topology == "two" else "a"
+
+    def event_files(self):
+        """The files of events, one for each machine."""
+        return [self.results / f"events-{node}" for node in self.nodes()]
 
     def follow(self, events, limits, on_begin, on_end, live):
         deadline = time.monotonic() + BOOT_SECONDS * self.scale
-        partial, stream = "", None
+        partial, stream = [""] * len(events), None
         while True:
-            partial += events.read()
-            while "\n" in partial:
-                line, partial = partial.split("\n", 1)
-                words = line.split()
+            lines = []
+            # Machine a ends last.
+            for number, file in reversed(list(enumerate(events))):
+                *complete, partial[number] = (partial[number] + file.read()).split("\n")
+                lines += complete
+            for words in map(str.split, lines):
                 if words[0] == "up":
                     self.ups += 1
                     deadline = time.monotonic() + 30 * self.scale
