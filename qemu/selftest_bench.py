@@ -193,7 +193,9 @@ class Points(unittest.TestCase):
         """Both ends are compared with the same two rdma_rxe; what failed is missing, not zero."""
         run = points.Peer("write", "loss1")
         self.assertEqual(run.points, ["write_bw.64K.client-loss1", "write_bw.64K.server-loss1"])
-        self.assertEqual(run.measurement(), ["ib_write_bw", "100"])
+        self.assertEqual(run.measurement(1), ["500", "ib_write_bw"])
+        self.assertEqual(run.measurement(10), ["100", "ib_write_bw"])
+        self.assertEqual(points.Peer("send", "loss0.1").measurement(10), ["200", "ib_send_bw", "-e"])
         outputs = {pair: BANDWIDTH.replace("2295.41", rate) for pair, rate in zip(points.Peer.PAIRS, ("2.50", "10.00"))}
         self.assertEqual(run.compared(outputs), {
             (run.points[0], "rdma_rxe"): 2.5, (run.points[0], "rxe_rs"): 10.0, (run.points[1], "rdma_rxe"): 2.5, (run.points[1], "rxe_rs"): None})

@@ -372,12 +372,14 @@ class Connects(Run):
 
 class Peer(Run):
     """Processes on two machines that lose or reorder packets: rdma_rxe on both, and rxe_rs at the client, or at the server, of rdma_rxe. They
-    cannot be loaded together, so peer.sh measures all of that in emulated machines."""
+    cannot be loaded together, so peer.sh measures all of that in two machines, of one processor each. The processes wait for completion
+    events, for WRITE only at the server: one that polls takes the processor from the work queue in which rdma_rxe answers."""
     PAIRS = (("rdma_rxe", "rdma_rxe"), ("rxe_rs", "rdma_rxe"), ("rdma_rxe", "rxe_rs"))
     NETWORKS = ("loss0.1", "loss1", "loss3", "reorder1")
     # The length of a run, and the number of messages: of few packets so few are lost that their number is chance.
     seconds = 120
-    COUNTS = {"loss0.1": 500, "loss1": 100, "loss3": 100, "reorder1": 200}
+    COUNTS = {"loss0.1": 2000, "loss1": 500, "loss3": 100, "reorder1": 500}
+    LEAST = 100
 
     def __init__(self, operation, impairment):
         self.operation, self.impairment = operation, impairment
@@ -387,9 +389,11 @@ class Peer(Run):
         """None: it is in no turn of a driver."""
         return None
 
-    def measurement(self):
+    def measurement(self, divisor):
         """The arguments of `measure` in peer.sh behind the name."""
-        return [f"ib_{self.operation}_bw", str(self.COUNTS[self.impairment])]
+        count = max(self.COUNTS[self.impairment] // divisor, self.LEAST)
+        events = [] if self.operation == "write" else ["-e"]
+        return [str(count), f"ib_{self.operation}_bw", *events]
 
     def compared(self, outputs):
         """{(point, driver): value or None}, of the outputs with each of the PAIRS; those that are missing have failed."""
