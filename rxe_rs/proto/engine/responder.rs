@@ -92,6 +92,8 @@ pub(super) struct Responder {
     pub(super) acknowledgeable: (Psn, Msn),
     /// The packets before this PSN have been acknowledged by an ACK or NAK.
     acknowledged: Psn,
+    /// The peer has sent a READ.
+    has_read: bool,
     /// The ACK has let requests go first: it is not to wait again.
     pub(super) ack_postponed: bool,
     /// The responses have filled a transmission round: requests go first in the next one.
@@ -154,6 +156,7 @@ impl Responder {
             ack_replaced: false,
             acknowledgeable: (Psn::new(0), Msn::new(0)),
             acknowledged: Psn::new(0),
+            has_read: false,
             ack_postponed: false,
             left_no_room: false,
             delayed_ack: DelayedAck::new(),
@@ -182,11 +185,17 @@ impl Responder {
         }
     }
 
+    /// True if the peer may be one that takes nothing but an ACK as progress (`gap`), and is none
+    /// that an ACK can harm.
+    fn shows_progress(&self) -> bool {
+        self.kept.peer_is_unknown() && !self.has_read
+    }
+
     /// True if an ACK is to be sent before the PSN sequence error NAK that is owed: it acknowledges
-    /// packets, and the peer may be one that takes nothing but an ACK as progress (`gap`).
+    /// packets, and the peer may take nothing but an ACK as progress.
     pub(super) fn owes_ack_before(&self, nak: Syndrome) -> bool {
         nak == Syndrome::Nak(NakCode::PsnSequence)
-            && self.kept.peer_is_unknown()
+            && self.shows_progress()
             && !self.acknowledgeable.0.is_before(self.acknowledged)
     }
 
@@ -262,7 +271,7 @@ impl Qp {
                 let answers_nak = self.resp.nak_state.has_been_reported();
                 self.resp.nak_state = NakState::None;
                 self.resp.kept.learn(mark);
-                let shows_progress = answers_nak && self.resp.kept.peer_is_unknown();
+                let shows_progress = answers_nak && self.resp.shows_progress();
                 let takes_resource = takes_resource(packet.opcode().operation());
                 if !takes_resource {
                     self.resp.acknowledgeable = (self.resp.epsn.prev(), self.resp.msn);
@@ -401,6 +410,7 @@ impl Qp {
         {
             return Err(NO_ACCESS);
         }
+        self.resp.has_read = true;
         let first = self.resp.epsn;
         let count = packets(len, self.attrs.mtu.bytes());
         let msn = self.resp.msn.next();

@@ -18,7 +18,7 @@
 //!
 //! Other drivers have one timer, which is slow, and rdma_rxe ignores NAKs from the beginning of a
 //! retransmission to the next ACK for something new: if a packet is lost in it again, only the
-//! timer helps. Therefore, as long as the peer has shown no marks:
+//! timer helps. Therefore, as long as the peer has shown no marks and sent no READ:
 //!
 //! - An ACK goes before a NAK if there is anything to acknowledge
 //!   ([`Responder::owes_ack_before`](super::Responder::owes_ack_before)).
@@ -26,6 +26,9 @@
 //! - A NAK is repeated if nothing arrives for some time, for it may have been lost: the peer has
 //!   sent all that it may, and waits. Not if a forged packet may have caused it, and not for READs
 //!   and ATOMICs: the peer may wait for their responses.
+//!
+//! A READ ends that, because rdma_rxe fails the connection if an acknowledgement arrives between
+//! two packets of READ data. In a network that reorders packets any acknowledgement may.
 
 use super::replay::takes_resource;
 use super::NakState;
@@ -316,7 +319,7 @@ impl Qp {
                 let repeats = gap.next_seen
                     && !gap.awaits_responses
                     && gap.repetitions < MAX_REPETITIONS
-                    && self.resp.kept.peer_is_unknown();
+                    && self.resp.shows_progress();
                 let silence = SILENCE_NS.wrapping_shl(gap.repetitions);
                 repeats.then(|| at.max(gap.at).saturating_add(silence))
             }

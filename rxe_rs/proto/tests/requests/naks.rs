@@ -53,6 +53,28 @@ fn ack_before_a_nak() {
     assert_eq!(answers(&mut pair, first), []);
 }
 
+/// A peer that has sent a READ gets no such acknowledgements: rdma_rxe fails the connection if one
+/// overtakes READ data, or is overtaken by it.
+#[test]
+fn no_ack_before_a_nak_after_reads() {
+    let mut pair = pair();
+    post_receives(&mut pair, 1, 10);
+    let first = pair.qps[0].sq_psn();
+    send(&mut pair, 0, Operation::ReadRequest, 0, 100);
+    pair.transmit(1);
+    pair.drop_in_flight();
+    for ahead in [1, 2, 4] {
+        send(&mut pair, ahead, Operation::SendOnly, 0, 0);
+    }
+    let nak = |missing| (missing, Syndrome::Nak(NakCode::PsnSequence));
+    assert_eq!(answers(&mut pair, first), [nak(3)]);
+    send(&mut pair, 3, Operation::SendOnly, 0, 0);
+    assert_eq!(answers(&mut pair, first), []);
+    send(&mut pair, 5, Operation::SendOnly, 0, 0);
+    assert_eq!(answers(&mut pair, first), [nak(4)]);
+    assert_eq!(pair.qps[1].poll_timeout(), None);
+}
+
 /// While nothing arrives behind a gap, its NAK is repeated after 1, 2, 4, 8, 16 and 32 ms: it may
 /// have been lost. Not if the packet that showed the gap may have been forged, or is a READ, whose
 /// responses the peer may wait for.
