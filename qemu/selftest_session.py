@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Tests of vm/session.py: the preparation of the shared folder, the events of a machine, machines that end or hang; and of machine.py: the
 shared folder, memory, NUMA nodes."""
+import os
 import socket
 import subprocess
 import tempfile
@@ -106,6 +107,31 @@ class Watch(Sessions):
             self.say("up a\nbegin x.y\n")
             self.assertEqual(self.watch({"x.y": 0.2}), "the machine hung")
         self.assertTrue(self.one.machines[0].shown)
+
+
+class KernelLog(Sessions):
+    """The parts of a kernel log that keep_log stores, in a test that may write more than it holds."""
+
+    def keep(self, *logs):
+        """Calls keep_log, with these texts in the kernel log one after the other; returns what it has stored."""
+        library = session.QEMU / "guest/lib.sh"
+        script = (f"eval \"$(sed -n '/^keep_log()/,/^}}/p' {library} | sed 's|/share/results|.|')\"; "
+                  'mark() { echo "rxe-test: $*" >>"$NOW"; }; dmesg() { cat "$NOW"; }; keep_log')
+        for number, log in enumerate(logs):
+            now = self.folder / f"log-{number}"
+            now.write_text(log)
+            subprocess.run(["bash", "-c", script], check=True, cwd=self.folder,
+                           env=os.environ | {"NOW": str(now), "RXE_MARK": "end x.y", "RXE_TEST": "x.z", "SELF": "a"})
+        return (self.folder / "x.z.kept-a").read_text()
+
+    def test_each_line_once(self):
+        first = "boot\nrxe-test: end x.y\none\ntwo\n"
+        second = first + "rxe-test: end x.y\nthree\n"
+        third = "two\nrxe-test: end x.y\nthree\nrxe-test: end x.y\n"
+        self.assertEqual(self.keep(first, second, third), "one\ntwo\nthree\n")
+
+    def test_overwritten(self):
+        self.assertEqual(self.keep("late\n"), 'rxe-test: the log has been overwritten since "end x.y"\nlate\n')
 
 
 class TwoMachines(Sessions):

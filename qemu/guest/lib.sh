@@ -98,6 +98,25 @@ since() {
 	rm -f "$log"
 }
 
+# keep_log: for a test that may write more than the kernel log of this machine holds: stores what has come since the test before it, or since
+# the last call, with the results of the test (runner.sh).
+keep_log() {
+	local log
+	log=$(mktemp)
+	mark "$RXE_MARK"
+	dmesg >"$log"
+	awk -v mark="rxe-test: $RXE_MARK" '
+		index($0, mark) { begin = end; end = NR }
+		{ line[NR] = $0 }
+		END {
+			if (!begin)
+				print "rxe-test: the log has been overwritten since \"" substr(mark, 11) "\""
+			for (n = begin + 1; n < end; n++)
+				print line[n]
+		}' "$log" >>"/share/results/$RXE_TEST.kept-$SELF"
+	rm -f "$log"
+}
+
 # --- driver ----------------------------------------------------------------------------------------------------------------------
 
 # load NODE: loads the driver of the node in its machine, unless it is loaded.

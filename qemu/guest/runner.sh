@@ -20,7 +20,7 @@ while read -r name seconds file function; do
 	echo "begin $name" >>$results/events-a
 	if [ -n "${RXE_CAPTURE:-}" ]; then CAPTURE_LIMITS="-s 160 -c 100000" capture a "$name.pcap"; fi
 	start=${EPOCHREALTIME/./}
-	export RXE_TEST=$name RXE_FILE=$file
+	export RXE_TEST=$name RXE_FILE=$file RXE_MARK=$last
 	timeout -k 5 "$seconds" bash /share/guest/case.sh "$file" $function >"$log.log" 2>&1 </dev/null
 	status=$?
 	[ $status = 124 ] && echo "TIMEOUT after $seconds s" >>"$log.log"
@@ -35,7 +35,11 @@ while read -r name seconds file function; do
 	reap
 	took=$(((${EPOCHREALTIME/./} - start) / 1000))
 	for n in $nodes; do
-		call "$n" since "$last" >"$log.dmesg-$n"
+		{
+			[ ! -e "$log.kept-$n" ] || cat "$log.kept-$n"
+			call "$n" since "$last"
+		} >"$log.dmesg-$n"
+		rm -f "$log.kept-$n"
 		call "$n" mark "end $name"
 	done
 	last="end $name"
