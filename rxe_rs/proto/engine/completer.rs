@@ -126,6 +126,7 @@ impl Qp {
         let negative = matches!(syndrome, Syndrome::RnrNak { .. } | Syndrome::Nak(_));
         if !self.is_plausible(psn, negative, aeth.msn(), backend) {
             self.req.msn_rejected = true;
+            self.req.rejected_since_timeout = true;
             return backend.count(match negative {
                 true => Count::SuspectNak,
                 false => Count::SuspectAck,

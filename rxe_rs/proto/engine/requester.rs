@@ -120,6 +120,8 @@ pub(super) struct Requester {
     pub(super) msn_resyncs: u8,
     /// An acknowledgement was rejected because of its MSN since the last progress.
     pub(super) msn_rejected: bool,
+    /// The same since the last timeout.
+    pub(super) rejected_since_timeout: bool,
     /// Timeouts after such acknowledgements that leave the retry counter as it is.
     pub(super) free_timeouts: u8,
     pub(super) drained_reported: bool,
@@ -199,6 +201,7 @@ impl Requester {
             una_msn: Msn::new(0),
             msn_resyncs: 0,
             msn_rejected: false,
+            rejected_since_timeout: false,
             free_timeouts: MAX_FREE_TIMEOUTS,
             drained_reported: false,
             refusal: None,

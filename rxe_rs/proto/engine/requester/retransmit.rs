@@ -201,16 +201,14 @@ impl Qp {
         }
     }
 
-    /// Retransmits from the oldest unacknowledged packet, or fails the QP if no retry is left.
-    pub(in crate::engine) fn retry(&mut self, now: Instant, backend: &mut impl Backend) {
-        if self.use_retry(now, backend) {
-            if self.gso.on_timeout(now, self.req.una_psn) {
-                backend.count(Count::GsoFallback);
-            }
-            self.req.duplicate_responses = 0;
-            self.req.rearm_limit = None;
-            self.go_back(now, self.req.una_psn, backend);
+    /// Retransmits from the oldest unacknowledged packet.
+    fn retransmit_all(&mut self, now: Instant, backend: &mut impl Backend) {
+        if self.gso.on_timeout(now, self.req.una_psn) {
+            backend.count(Count::GsoFallback);
         }
+        self.req.duplicate_responses = 0;
+        self.req.rearm_limit = None;
+        self.go_back(now, self.req.una_psn, backend);
     }
 
     /// Uses a retry; false if the oldest WQE has failed. The packet may still be in a queue: one
@@ -500,12 +498,13 @@ impl Qp {
                     false => CongestionWindow::MIN,
                 };
                 self.req.window.on_timeout(self.req.max_psn, first);
-                if self.req.msn_rejected && self.req.free_timeouts > 0 {
-                    // The peer has answered. What it lacks arrives in the end.
-                    self.req.free_timeouts = self.req.free_timeouts.saturating_sub(1);
-                    self.req.refill_retries(&self.attrs);
+                // If the peer has answered, what it lacks arrives in the end.
+                let answered = core::mem::take(&mut self.req.rejected_since_timeout);
+                let free = answered && self.req.free_timeouts > 0;
+                self.req.free_timeouts = self.req.free_timeouts.saturating_sub(free.into());
+                if free || self.use_retry(now, backend) {
+                    self.retransmit_all(now, backend);
                 }
-                self.retry(now, backend);
             }
         }
     }
