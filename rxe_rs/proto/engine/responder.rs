@@ -94,6 +94,8 @@ pub(super) struct Responder {
     acknowledged: Psn,
     /// The peer has sent a READ.
     has_read: bool,
+    /// How long the latest gap was open, in nanoseconds; 0 if there was none.
+    nak_answered_after_ns: u64,
     /// The ACK has let requests go first: it is not to wait again.
     pub(super) ack_postponed: bool,
     /// The responses have filled a transmission round: requests go first in the next one.
@@ -157,6 +159,7 @@ impl Responder {
             acknowledgeable: (Psn::new(0), Msn::new(0)),
             acknowledged: Psn::new(0),
             has_read: false,
+            nak_answered_after_ns: 0,
             ack_postponed: false,
             left_no_room: false,
             delayed_ack: DelayedAck::new(),
@@ -197,6 +200,11 @@ impl Responder {
         nak == Syndrome::Nak(NakCode::PsnSequence)
             && self.shows_progress()
             && !self.acknowledgeable.0.is_before(self.acknowledged)
+    }
+
+    /// True if the NAK that is owed, or was sent last, is a repeated one.
+    pub(super) const fn repeats_nak(&self) -> bool {
+        matches!(&self.nak_state, NakState::Sequence(gap) if gap.is_repeated())
     }
 
     /// An ACK or NAK has been sent, which acknowledges everything before `psn`.
@@ -269,11 +277,17 @@ impl Qp {
         match self.execute(packet, payload, backend) {
             Ok(()) => {
                 let answers_nak = self.resp.nak_state.has_been_reported();
+                if let NakState::Sequence(gap) = self.resp.nak_state {
+                    self.resp.nak_answered_after_ns = now.ns_since(gap.since());
+                }
                 self.resp.nak_state = NakState::None;
                 self.resp.kept.learn(mark);
                 let shows_progress = answers_nak && self.resp.shows_progress();
                 let takes_resource = takes_resource(packet.opcode().operation());
-                if !takes_resource {
+                if takes_resource {
+                    // Its response acknowledges it, and everything before it.
+                    self.resp.acknowledged = self.resp.epsn;
+                } else {
                     self.resp.acknowledgeable = (self.resp.epsn.prev(), self.resp.msn);
                 }
                 if (bth.ack_req || shows_progress) && !takes_resource {

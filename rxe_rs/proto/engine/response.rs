@@ -480,7 +480,7 @@ impl Qp {
             // If it cannot be sent at all, the timer of the peer expires.
             Err(_) => {}
         }
-        if is_sequence_nak {
+        if is_sequence_nak && !self.resp.repeats_nak() {
             self.resp.kept.on_nak_sent();
         }
         self.resp.on_ack_sent(match syndrome {

@@ -37,6 +37,8 @@ struct Requester {
     acknowledged: u32,
     sent: u32,
     end: u32,
+    /// The greatest value of `sent`.
+    newest: u32,
     /// A retransmission has begun, and nothing was acknowledged since by an ACK.
     retrying: bool,
     deadline: Instant,
@@ -53,6 +55,7 @@ impl Requester {
             first: pair.qps[0].sq_psn(),
             acknowledged: 0,
             sent: 0,
+            newest: 0,
             end: messages * MESSAGE,
             retrying: false,
             deadline: pair.now.saturating_add(TIMEOUT_NS),
@@ -75,6 +78,7 @@ impl Requester {
         };
         let psn = self.first.wrapping_add(self.sent);
         self.sent += 1;
+        self.newest = self.newest.max(self.sent);
         if self.loses() {
             return;
         }
@@ -91,12 +95,13 @@ impl Requester {
     fn on_response(&mut self, psn: Psn, syndrome: Syndrome) {
         let is_ack = matches!(syndrome, Syndrome::Ack { .. });
         let upto = psn.delta(self.first) + i32::from(is_ack);
-        let Some(upto) = u32::try_from(upto).ok().filter(|upto| *upto <= self.sent) else {
+        let Some(upto) = u32::try_from(upto).ok().filter(|upto| *upto <= self.newest) else {
             return;
         };
         if is_ack {
             if upto > self.acknowledged {
                 self.acknowledged = upto;
+                self.sent = self.sent.max(upto);
                 self.retrying = false;
                 self.deadline = self.pair.now.saturating_add(TIMEOUT_NS);
             }
@@ -105,6 +110,7 @@ impl Requester {
         assert_eq!(syndrome, Syndrome::Nak(NakCode::PsnSequence));
         if upto >= self.acknowledged {
             self.acknowledged = upto;
+            self.sent = self.sent.max(upto);
             if !self.retrying {
                 self.go_back();
             }
@@ -159,6 +165,7 @@ impl Requester {
     fn run(&mut self) {
         while self.acknowledged < self.end {
             self.tick();
+            assert!(self.timeouts < 1000, "no progress");
         }
         assert_eq!(self.pair.qps[1].state(), State::Rts);
     }

@@ -63,11 +63,12 @@ const GAP_EXPIRY_NS: u64 = 1_000_000_000;
 /// How long NAKs are delayed after a spurious one, in nanoseconds.
 const SUPPRESS_NS: u64 = 1_000_000_000;
 
-/// For how long nothing must arrive until a NAK is repeated for the first time, in nanoseconds.
-const SILENCE_NS: u64 = 1_000_000;
+/// For how long nothing must arrive until a NAK is repeated for the first time, in nanoseconds: at
+/// least this, and twice the time for which the gap before was open, as the round trip may be long.
+const SILENCE_NS: u64 = 8_000_000;
 
 /// How often a NAK is repeated because nothing arrives.
-const MAX_REPETITIONS: u32 = 6;
+const MAX_REPETITIONS: u32 = 3;
 
 /// Maximum distance of a request from the expected PSN, apart from PSNs of READ responses.
 const MAX_IN_FLIGHT: u32 = 1 << 16;
@@ -100,6 +101,16 @@ enum Nak {
 }
 
 impl Gap {
+    /// When it was detected.
+    pub(super) const fn since(&self) -> Instant {
+        self.since
+    }
+
+    /// True if its NAK has been repeated.
+    pub(super) const fn is_repeated(&self) -> bool {
+        self.repetitions > 0
+    }
+
     /// True if a NAK has been sent for it.
     pub(super) const fn has_been_reported(&self) -> bool {
         matches!(self.nak, Nak::Sent(_))
@@ -320,7 +331,9 @@ impl Qp {
                     && !gap.awaits_responses
                     && gap.repetitions < MAX_REPETITIONS
                     && self.resp.shows_progress();
-                let silence = SILENCE_NS.wrapping_shl(gap.repetitions);
+                let answered = self.resp.nak_answered_after_ns.saturating_mul(2);
+                let silence = SILENCE_NS.max(answered);
+                let silence = silence.saturating_mul(1u64.wrapping_shl(gap.repetitions));
                 repeats.then(|| at.max(gap.at).saturating_add(silence))
             }
         }
