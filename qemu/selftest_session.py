@@ -167,9 +167,17 @@ class TwoMachines(Sessions):
                 super().__init__()
                 started.append((node, cpus, pin, networks))
 
-        with mock.patch.object(uml_machine, "Machine", Started):
-            self.session(topology="two", uml=True, cpus=None, memory=None, pin=True).start()
-        self.assertEqual([how[:3] for how in started], [("a", 1, 0), ("b", 1, 1)])
+        def start(processors, **said):
+            started.clear()
+            with mock.patch.object(uml_machine, "Machine", Started), mock.patch.object(session.os, "sched_getaffinity", return_value=range(processors)):
+                self.session(**dict(uml=True, cpus=None, memory=None, pin=True) | said).start()
+            return [how[:3] for how in started]
+
+        self.assertEqual(start(1, topology="netns"), [("a", 2, None)])
+        self.assertEqual(start(2, topology="netns"), [("a", 2, 0)])
+        self.assertEqual(start(2, topology="netns", cpus=1), [("a", 1, None)])
+        self.assertEqual(start(1, topology="two"), [("a", 1, None), ("b", 1, None)])
+        self.assertEqual(start(2, topology="two"), [("a", 1, 0), ("b", 1, 1)])
         ends, addresses = zip(*(zip(*networks) for *_, networks in started))
         self.assertEqual(addresses, (("52:54:00:77:00:01", "52:54:00:77:01:01"), ("52:54:00:77:00:02", "52:54:00:77:01:02")))
         for one, other in zip(*ends):

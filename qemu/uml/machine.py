@@ -79,7 +79,7 @@ class Machine:
         except OSError:
             pass
 
-        if pin is not None and 1 < pin + cpus <= len(os.sched_getaffinity(0)):
+        if pin is not None:
             threading.Thread(target=self.pin, args=(pin, cpus), daemon=True).start()
 
     def pin(self, first, cpus):

@@ -319,6 +319,8 @@ def main(usage):
         from uml import machine as uml_machine
         if options.cpu:
             parser.error("--cpu is for QEMU: not with --uml")
+        if options.kernel_b or options.numa > 1:
+            parser.error("--kernel-b and --numa are for QEMU: not with --uml")
         boot = uml_machine.ensure(options.kernel, debian, options.debug, more)
         kvm, why = True, None
     else:

@@ -5,6 +5,7 @@ A machine reads its tests from share/plan, a line each, and writes the start and
 (qemu/guest/runner.sh), a file that no other machine writes. Kernel logs, outputs and captures are in share/results, too.
 """
 import contextlib
+import os
 import shlex
 import shutil
 import subprocess
@@ -130,10 +131,12 @@ class Session:
         from uml import machine as uml_machine
         memory = self.options.memory or (3072 if self.options.debug else 2048)
         names = self.nodes()
+        # Processors of machines that have too many, or one alone, run where the host likes.
+        pins = self.options.pin and 1 < len(names) * cpus <= len(os.sched_getaffinity(0))
         ethernets = [uml_machine.ethernet() for _ in range(2)] if len(names) > 1 else []
         for number, node in enumerate(names):
             networks = [(ends[number], mac(link, number)) for link, ends in enumerate(ethernets)]
-            pin = number * cpus if self.options.pin else None
+            pin = number * cpus if pins else None
             self.machines.append(uml_machine.Machine(node, self.boot, self.folder, share, cpus, memory, networks, pin=pin))
 
     def stop(self):
