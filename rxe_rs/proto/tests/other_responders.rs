@@ -122,11 +122,18 @@ impl Responder {
         if timer.is_some_and(|at| at <= now) {
             self.pair.qps[0].handle_timeout(now, &mut self.pair.hosts[0]);
         }
-        while let Some((_, psn, ends, ack_req)) = self.requests.pop_front_if(|next| next.0 <= now) {
+        while let Some((at, psn, ends, ack_req)) = self.requests.front().copied() {
+            if at > now {
+                break;
+            }
+            self.requests.pop_front();
             self.on_request(psn, ends, ack_req);
         }
-        while let Some((_, psn, syndrome, msn)) = self.responses.pop_front_if(|next| next.0 <= now)
-        {
+        while let Some((at, psn, syndrome, msn)) = self.responses.front().copied() {
+            if at > now {
+                break;
+            }
+            self.responses.pop_front();
             let bth = Bth::new(Opcode::RC_ACKNOWLEDGE, Qpn::new(0x11), psn);
             let headers = Headers::new(bth).aeth(Aeth::new(syndrome, Msn::new(msn)));
             self.pair.inject(0, headers, &[]);
