@@ -67,7 +67,7 @@ pub(super) struct Requester {
     /// When the first RNR NAK since the last progress arrived.
     pub(super) rnr_since: Option<Instant>,
     /// READ and ATOMIC requests outstanding.
-    pub(super) rd_atomic_outstanding: u32,
+    pub(super) rd_atomic_outstanding: u8,
     /// Packets sent since the last one with the AckReq bit.
     since_ack_req: u32,
     /// When one with the AckReq bit was last sent.
@@ -532,7 +532,7 @@ impl Qp {
             return None;
         }
         if read
-            && self.req.rd_atomic_outstanding >= u32::from(self.attrs.max_rd_atomic)
+            && self.req.rd_atomic_outstanding >= self.attrs.max_rd_atomic
             && self.req.rd_atomic_outstanding > 0
         {
             return None;

@@ -90,12 +90,10 @@ pub(super) struct Responder {
     /// What an ACK names: the newest executed packet of a SEND or WRITE, and the MSN then. Only its
     /// response acknowledges a READ or ATOMIC.
     pub(super) acknowledgeable: (Psn, Msn),
-    /// The packets before this PSN have been acknowledged by an ACK or NAK.
-    acknowledged: Psn,
+    /// That has been acknowledged, or the response to a later request will acknowledge it.
+    acknowledged: bool,
     /// The peer has sent a READ.
     has_read: bool,
-    /// How long the latest gap was open, in nanoseconds; 0 if there was none.
-    nak_answered_after_ns: u64,
     /// The ACK has let requests go first: it is not to wait again.
     pub(super) ack_postponed: bool,
     /// The responses have filled a transmission round: requests go first in the next one.
@@ -157,9 +155,8 @@ impl Responder {
             ack: None,
             ack_replaced: false,
             acknowledgeable: (Psn::new(0), Msn::new(0)),
-            acknowledged: Psn::new(0),
+            acknowledged: true,
             has_read: false,
-            nak_answered_after_ns: 0,
             ack_postponed: false,
             left_no_room: false,
             delayed_ack: DelayedAck::new(),
@@ -197,9 +194,7 @@ impl Responder {
     /// True if an ACK is to be sent before the PSN sequence error NAK that is owed: it acknowledges
     /// packets, and the peer may take nothing but an ACK as progress.
     pub(super) fn owes_ack_before(&self, nak: Syndrome) -> bool {
-        nak == Syndrome::Nak(NakCode::PsnSequence)
-            && self.shows_progress()
-            && !self.acknowledgeable.0.is_before(self.acknowledged)
+        nak == Syndrome::Nak(NakCode::PsnSequence) && self.shows_progress() && !self.acknowledged
     }
 
     /// True if the NAK that is owed, or was sent last, is a repeated one.
@@ -209,7 +204,7 @@ impl Responder {
 
     /// An ACK or NAK has been sent, which acknowledges everything before `psn`.
     pub(super) fn on_ack_sent(&mut self, psn: Psn) {
-        self.acknowledged = psn;
+        self.acknowledged |= self.acknowledgeable.0.is_before(psn);
         self.answered();
     }
 
@@ -231,7 +226,7 @@ impl Responder {
         let ahead = psn.wrapping_add(0u32.wrapping_sub(self.epsn.get()));
         self.advance(ahead.get());
         self.acknowledgeable = (psn.prev(), self.msn);
-        self.acknowledged = psn;
+        self.acknowledged = true;
     }
 
     /// Drops all pending responses, ACKs and NAKs.
@@ -278,16 +273,15 @@ impl Qp {
             Ok(()) => {
                 let answers_nak = self.resp.nak_state.has_been_reported();
                 if let NakState::Sequence(gap) = self.resp.nak_state {
-                    self.resp.nak_answered_after_ns = now.ns_since(gap.since());
+                    self.resp.nak_suppression.on_gap_closed(now, gap);
                 }
                 self.resp.nak_state = NakState::None;
                 self.resp.kept.learn(mark);
                 let shows_progress = answers_nak && self.resp.shows_progress();
                 let takes_resource = takes_resource(packet.opcode().operation());
-                if takes_resource {
-                    // Its response acknowledges it, and everything before it.
-                    self.resp.acknowledged = self.resp.epsn;
-                } else {
+                // The response acknowledges everything before it.
+                self.resp.acknowledged = takes_resource;
+                if !takes_resource {
                     self.resp.acknowledgeable = (self.resp.epsn.prev(), self.resp.msn);
                 }
                 if (bth.ack_req || shows_progress) && !takes_resource {

@@ -51,7 +51,7 @@ const NAK_INTERVAL_NS: u64 = 200_000;
 const MAX_DUPLICATE_DELAY_NS: u64 = 10_000_000;
 
 /// How often the interval between two NAKs doubles.
-const MAX_BACKOFF: u32 = 9;
+const MAX_BACKOFF: u8 = 9;
 
 /// How often the delay of a NAK doubles.
 const MAX_SUPPRESS_BACKOFF: u32 = 7;
@@ -68,7 +68,7 @@ const SUPPRESS_NS: u64 = 1_000_000_000;
 const SILENCE_NS: u64 = 8_000_000;
 
 /// How often a NAK is repeated because nothing arrives.
-const MAX_REPETITIONS: u32 = 3;
+const MAX_REPETITIONS: u8 = 3;
 
 /// Maximum distance of a request from the expected PSN, apart from PSNs of READ responses.
 const MAX_IN_FLIGHT: u32 = 1 << 16;
@@ -87,9 +87,9 @@ pub(super) struct Gap {
     /// When the gap was detected.
     since: Instant,
     /// NAKs caused by copies of a packet.
-    copies: u32,
+    copies: u8,
     /// NAKs that were repeated because nothing arrived.
-    repetitions: u32,
+    repetitions: u8,
     /// The latest packet is a request whose responses the peer waits for, READ or ATOMIC.
     awaits_responses: bool,
 }
@@ -101,11 +101,6 @@ enum Nak {
 }
 
 impl Gap {
-    /// When it was detected.
-    pub(super) const fn since(&self) -> Instant {
-        self.since
-    }
-
     /// True if its NAK has been repeated.
     pub(super) const fn is_repeated(&self) -> bool {
         self.repetitions > 0
@@ -129,6 +124,8 @@ pub(super) struct NakSuppression {
     duplicate_at: Option<Instant>,
     /// Spurious NAKs since NAKs are delayed.
     backoff: u32,
+    /// How long the latest gap was open, in microseconds; 0 if there was none.
+    gap_open_us: u32,
 }
 
 impl NakSuppression {
@@ -138,7 +135,14 @@ impl NakSuppression {
             until: Instant::ZERO,
             duplicate_at: None,
             backoff: 0,
+            gap_open_us: 0,
         }
+    }
+
+    /// The expected packet has arrived.
+    pub(super) fn on_gap_closed(&mut self, now: Instant, gap: Gap) {
+        let open_us = now.ns_since(gap.since).checked_div(1000).unwrap_or(0);
+        self.gap_open_us = u32::try_from(open_us).unwrap_or(u32::MAX);
     }
 
     /// True if a NAK for a packet that may be forged is to be delayed at the moment.
@@ -238,7 +242,7 @@ impl Qp {
             NakState::Sequence(gap) => Some(gap).filter(|gap| now.ns_since(gap.at) < GAP_EXPIRY_NS),
         };
         let interval = before.map_or(NAK_INTERVAL_NS, |gap| {
-            NAK_INTERVAL_NS.wrapping_shl(gap.copies)
+            NAK_INTERVAL_NS.wrapping_shl(gap.copies.into())
         });
         let mut copies = before.map_or(0, |gap| gap.copies);
         let send_nak = match before {
@@ -331,9 +335,10 @@ impl Qp {
                     && !gap.awaits_responses
                     && gap.repetitions < MAX_REPETITIONS
                     && self.resp.shows_progress();
-                let answered = self.resp.nak_answered_after_ns.saturating_mul(2);
+                let answered =
+                    u64::from(self.resp.nak_suppression.gap_open_us).saturating_mul(2000);
                 let silence = SILENCE_NS.max(answered);
-                let silence = silence.saturating_mul(1u64.wrapping_shl(gap.repetitions));
+                let silence = silence.saturating_mul(1u64.wrapping_shl(gap.repetitions.into()));
                 repeats.then(|| at.max(gap.at).saturating_add(silence))
             }
         }
