@@ -37,7 +37,7 @@ NOT_STEPS = {
     "values, computed without an effect":
         "ack_deadline ack_every_single bits bytes counter_set delayed_ack_deadline disable_bh errno establishes_communication free_slots "
         "from_slice front gso_index has_new_gap head ifindex implied_nak in_flight is_acknowledgement is_allowed is_marked is_multicast is_over "
-        "is_send least_window limit may_ack_later net_hdr op opcode operation owes_ack_before packets packets_of pad_of path_state poll_resume poll_timeout queued_bytes request_bth "
+        "is_send least_window limit may_ack_later net_hdr op opcode operation packets packets_of pad_of path_state poll_resume poll_timeout queued_bytes request_bth "
         "rnr_wait_ns rxe_rs_ct_unconfirmed same_id_hdr storage syndrome tag takes takes_resource verbs_mr wqe_with_data",
     "other operations, services and kinds of packets":
         "complete_local cursor_at discard exceeds_window execute_atomic execute_atomic_write execute_flush execute_local execute_read "
@@ -47,7 +47,7 @@ NOT_STEPS = {
         "by_reference offer reference_in send_reference with_source",
     "what follows an error, a loss or a page fault":
         "accepts apply_denied ask_for_gap count_drop discard_buffer drop_nak duplicate_response end_repeat enter_error entering_error enter_sqe "
-        "fail_oldest fail_with handle_loss keep learn lost move_cursor nak_and_fail note_fault on_answered owe_nak on_retransmit overflow probe_oldest raise_error_event "
+        "fail_oldest fail_with handle_loss keep learn lost move_cursor nak_and_fail note_fault on_answered on_gap_closed owe_nak on_retransmit overflow probe_oldest raise_error_event "
         "record_fault recv_error refuse_duplicate repeat replay_kept request_missing room_for_sends rxe_rs_tx_undo send_ack_before start_page_in start_work waits_for_room",
     "timers, pacing and records":
         "advance_past arm_at arm_timer budget kick kick_elsewhere note_drained note_fill note_in_flight on_acknowledged on_marked "
