@@ -15,7 +15,7 @@ use super::merge::Merging;
 use super::qp::Qp;
 use super::repeat::{KeptRequests, Mark, MAX_AHEAD};
 use super::requester::packets;
-use super::response::{PendingResponse, ResponseBody, ResponseQueue, NO_CREDITS};
+use super::response::{PendingResponse, ResponseBody, ResponseQueue, ACK};
 use super::wc::{Wc, WcStatus};
 use super::wr::{RecvWr, MAX_MESSAGE};
 use crate::ids::{Msn, Psn, RKey};
@@ -56,10 +56,13 @@ enum NakState {
 }
 
 impl NakState {
-    /// True if a NAK has been sent because the expected packet was missing.
+    /// The open gap, if the expected packet is missing.
     #[inline]
-    const fn has_been_reported(&self) -> bool {
-        matches!(self, Self::Sequence(gap) if gap.has_been_reported())
+    const fn gap(&self) -> Option<&Gap> {
+        match self {
+            Self::Sequence(gap) => Some(gap),
+            Self::None | Self::Rnr => None,
+        }
     }
 }
 
@@ -178,10 +181,7 @@ impl Responder {
     fn drop_nak(&mut self) {
         if let Some((_, Syndrome::Nak(_) | Syndrome::RnrNak { .. })) = self.ack {
             let (newest, _) = self.acknowledgeable;
-            let ack = Syndrome::Ack {
-                credits: NO_CREDITS,
-            };
-            self.ack = core::mem::take(&mut self.ack_replaced).then_some((newest, ack));
+            self.ack = core::mem::take(&mut self.ack_replaced).then_some((newest, ACK));
         }
     }
 
@@ -198,8 +198,8 @@ impl Responder {
     }
 
     /// True if the NAK that is owed, or was sent last, is a repeated one.
-    pub(super) const fn repeats_nak(&self) -> bool {
-        matches!(&self.nak_state, NakState::Sequence(gap) if gap.is_repeated())
+    pub(super) fn repeats_nak(&self) -> bool {
+        self.nak_state.gap().is_some_and(Gap::is_repeated)
     }
 
     /// An ACK or NAK has been sent, which acknowledges everything before `psn`.
@@ -271,8 +271,9 @@ impl Qp {
         }
         match self.execute(packet, payload, backend) {
             Ok(()) => {
-                let answers_nak = self.resp.nak_state.has_been_reported();
-                if let NakState::Sequence(gap) = self.resp.nak_state {
+                let mut answers_nak = false;
+                if let Some(gap) = self.resp.nak_state.gap() {
+                    answers_nak = gap.has_been_reported();
                     self.resp.nak_suppression.on_gap_closed(now, gap);
                 }
                 self.resp.nak_state = NakState::None;
@@ -285,10 +286,7 @@ impl Qp {
                     self.resp.acknowledgeable = (self.resp.epsn.prev(), self.resp.msn);
                 }
                 if (bth.ack_req || shows_progress) && !takes_resource {
-                    let ack = Syndrome::Ack {
-                        credits: NO_CREDITS,
-                    };
-                    self.resp.ack = Some((psn, ack));
+                    self.resp.ack = Some((psn, ACK));
                     self.resp.ack_replaced = false;
                     let last = packet.opcode().ends_message();
                     let may_wait = last && !backend.wakes_process();

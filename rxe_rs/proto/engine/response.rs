@@ -15,8 +15,8 @@ use crate::wire::payload::Source;
 use crate::wire::reference::Reference;
 use crate::wire::repr::Headers;
 
-/// Credit count code without flow control information (IBTA 9.7.7.2).
-pub(super) const NO_CREDITS: u8 = 0x1f;
+/// An ACK without flow control information (IBTA 9.7.7.2).
+pub(super) const ACK: Syndrome = Syndrome::Ack { credits: 0x1f };
 
 /// Payload of a response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -413,11 +413,8 @@ impl Qp {
             return true;
         };
         if self.resp.owes_ack_before(syndrome) {
-            let ack = Syndrome::Ack {
-                credits: NO_CREDITS,
-            };
             let (newest, msn) = self.resp.acknowledgeable;
-            let sent = self.transmit_ack(now, newest, ack, msn, backend, tx);
+            let sent = self.transmit_ack(now, newest, ACK, msn, backend, tx);
             if sent {
                 self.resp.ack = Some((psn, syndrome));
             }
@@ -511,12 +508,7 @@ impl Qp {
         backend: &mut impl Backend,
         tx: &mut impl Tx,
     ) -> ResponseOutcome {
-        let ack = Aeth::new(
-            Syndrome::Ack {
-                credits: NO_CREDITS,
-            },
-            response.msn,
-        );
+        let ack = Aeth::new(ACK, response.msn);
         match response.body {
             ResponseBody::Atomic { .. } | ResponseBody::Done => {
                 let headers = match response.body {

@@ -140,7 +140,7 @@ impl NakSuppression {
     }
 
     /// The expected packet has arrived.
-    pub(super) fn on_gap_closed(&mut self, now: Instant, gap: Gap) {
+    pub(super) fn on_gap_closed(&mut self, now: Instant, gap: &Gap) {
         let open_us = now.ns_since(gap.since).checked_div(1000).unwrap_or(0);
         self.gap_open_us = u32::try_from(open_us).unwrap_or(u32::MAX);
     }
@@ -325,9 +325,7 @@ impl Qp {
         if !matches!(self.state, State::Rtr | State::Rts | State::Sqd) {
             return None;
         }
-        let NakState::Sequence(gap) = self.resp.nak_state else {
-            return None;
-        };
+        let gap = self.resp.nak_state.gap()?;
         match gap.nak {
             Nak::Scheduled(at) => Some(at),
             Nak::Sent(at) => {
