@@ -115,7 +115,7 @@ class KernelLog(Sessions):
     def keep(self, *logs):
         """Calls keep_log, with these texts in the kernel log one after the other; returns what it has stored."""
         library = session.QEMU / "guest/lib.sh"
-        script = (f"eval \"$(sed -n '/^keep_log()/,/^}}/p' {library} | sed 's|/share/results|.|')\"; "
+        script = (f"eval \"$(sed -n '/^log_part()/,/^}}/p; /^keep_log()/,/^}}/p' {library} | sed 's|/share/results|.|')\"; "
                   'mark() { echo "rxe-test: $*" >>"$NOW"; }; dmesg() { cat "$NOW"; }; keep_log')
         for number, log in enumerate(logs):
             now = self.folder / f"log-{number}"

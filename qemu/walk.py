@@ -36,7 +36,7 @@ NOT_STEPS = {
         "add advance cancel count drop each from get len map next offset pkey put replace set slice slot state store with",
     "values, computed without an effect":
         "ack_deadline ack_every_single bits bytes counter_set delayed_ack_deadline disable_bh errno establishes_communication free_slots "
-        "from_slice front gso_index has_new_gap head ifindex implied_nak in_flight is_acknowledgement is_allowed is_marked is_multicast is_over "
+        "from_slice front gap gso_index has_new_gap head ifindex implied_nak in_flight is_acknowledgement is_allowed is_marked is_multicast is_over "
         "is_send least_window limit may_ack_later net_hdr op opcode operation packets packets_of pad_of path_state poll_resume poll_timeout queued_bytes request_bth "
         "rnr_wait_ns rxe_rs_ct_unconfirmed same_id_hdr storage syndrome tag takes takes_resource verbs_mr wqe_with_data",
     "other operations, services and kinds of packets":

@@ -86,35 +86,28 @@ veth_up() {
 # --- kernel log ------------------------------------------------------------------------------------------------------------------
 
 mark() { echo "rxe-test: $*" >/dev/kmsg; }
-# since MARK: the kernel log behind the last such mark. If the mark has been overwritten by what came later, all of it, behind a line that
-# says so and fails the test (../gate.py).
-since() {
-	local line log
-	log=$(mktemp)
-	dmesg >"$log"
-	line=$(grep -nF "rxe-test: $*" "$log" | tail -n 1 | cut -d: -f1)
-	[ "$line" ] || echo "rxe-test: the log has been overwritten since \"$*\""
-	tail -n "+$((${line:-0} + 1))" "$log"
-	rm -f "$log"
-}
-
-# keep_log: for a test that may write more than the kernel log of this machine holds: stores what has come since the test before it, or since
-# the last call, with the results of the test (runner.sh).
-keep_log() {
-	local log
-	log=$(mktemp)
-	mark "$RXE_MARK"
-	dmesg >"$log"
-	awk -v mark="rxe-test: $RXE_MARK" '
-		index($0, mark) { begin = end; end = NR }
+# log_part NTH MARK: the kernel log behind the NTH newest such mark, up to the next one. If the mark has been overwritten by what came later,
+# all of it, behind a line that says so and fails the test (../gate.py).
+log_part() {
+	dmesg | awk -v nth="$1" -v mark="rxe-test: $2" '
+		index($0, mark) { marks[++count] = NR }
 		{ line[NR] = $0 }
 		END {
+			begin = count < nth ? 0 : marks[count - nth + 1]
+			end = nth > 1 ? marks[count - nth + 2] : NR + 1
 			if (!begin)
 				print "rxe-test: the log has been overwritten since \"" substr(mark, 11) "\""
 			for (n = begin + 1; n < end; n++)
 				print line[n]
-		}' "$log" >>"/share/results/$RXE_TEST.kept-$SELF"
-	rm -f "$log"
+		}'
+}
+# since MARK: the kernel log behind the newest such mark.
+since() { log_part 1 "$*"; }
+# keep_log: for a test that may write more than the kernel log of this machine holds: stores what has come since the test before it, or since
+# the last call, with the results of the test (runner.sh).
+keep_log() {
+	mark "$RXE_MARK"
+	log_part 2 "$RXE_MARK" >>"/share/results/$RXE_TEST.kept-$SELF"
 }
 
 # --- driver ----------------------------------------------------------------------------------------------------------------------
