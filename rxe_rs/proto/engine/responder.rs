@@ -15,7 +15,7 @@ use super::merge::Merging;
 use super::qp::Qp;
 use super::repeat::{KeptRequests, Mark, MAX_AHEAD};
 use super::requester::packets;
-use super::response::{PendingResponse, ResponseBody, ResponseQueue, ACK};
+use super::response::{PendingResponse, ResponseBody, ResponseQueue};
 use super::wc::{Wc, WcStatus};
 use super::wr::{RecvWr, MAX_MESSAGE};
 use crate::ids::{Msn, Psn, RKey};
@@ -181,7 +181,7 @@ impl Responder {
     fn drop_nak(&mut self) {
         if let Some((_, Syndrome::Nak(_) | Syndrome::RnrNak { .. })) = self.ack {
             let (newest, _) = self.acknowledgeable;
-            self.ack = core::mem::take(&mut self.ack_replaced).then_some((newest, ACK));
+            self.ack = core::mem::take(&mut self.ack_replaced).then_some((newest, Syndrome::ACK));
         }
     }
 
@@ -286,7 +286,7 @@ impl Qp {
                     self.resp.acknowledgeable = (self.resp.epsn.prev(), self.resp.msn);
                 }
                 if (bth.ack_req || shows_progress) && !takes_resource {
-                    self.resp.ack = Some((psn, ACK));
+                    self.resp.ack = Some((psn, Syndrome::ACK));
                     self.resp.ack_replaced = false;
                     let last = packet.opcode().ends_message();
                     let may_wait = last && !backend.wakes_process();

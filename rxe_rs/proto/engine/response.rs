@@ -15,9 +15,6 @@ use crate::wire::payload::Source;
 use crate::wire::reference::Reference;
 use crate::wire::repr::Headers;
 
-/// An ACK without flow control information (IBTA 9.7.7.2).
-pub(super) const ACK: Syndrome = Syndrome::Ack { credits: 0x1f };
-
 /// Payload of a response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ResponseBody {
@@ -414,7 +411,7 @@ impl Qp {
         };
         if self.resp.owes_ack_before(syndrome) {
             let (newest, msn) = self.resp.acknowledgeable;
-            let sent = self.transmit_ack(now, newest, ACK, msn, backend, tx);
+            let sent = self.transmit_ack(now, newest, Syndrome::ACK, msn, backend, tx);
             if sent {
                 self.resp.ack = Some((psn, syndrome));
             }
@@ -508,7 +505,7 @@ impl Qp {
         backend: &mut impl Backend,
         tx: &mut impl Tx,
     ) -> ResponseOutcome {
-        let ack = Aeth::new(ACK, response.msn);
+        let ack = Aeth::new(Syndrome::ACK, response.msn);
         match response.body {
             ResponseBody::Atomic { .. } | ResponseBody::Done => {
                 let headers = match response.body {

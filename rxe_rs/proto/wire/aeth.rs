@@ -65,7 +65,7 @@ impl Syndrome {
     /// Credit code without flow control information.
     pub const NO_CREDITS: u8 = 0x1f;
 
-    /// A positive acknowledgement without credits.
+    /// A positive acknowledgement without flow control information (IBTA 9.7.7.2).
     pub const ACK: Self = Self::Ack {
         credits: Self::NO_CREDITS,
     };

@@ -6,9 +6,10 @@ use super::Responder;
 use crate::engine::backend::{Backend, Count};
 use crate::engine::qp::Qp;
 use crate::engine::requester::packets;
-use crate::engine::response::{PendingResponse, ResponseBody, ACK};
+use crate::engine::response::{PendingResponse, ResponseBody};
 use crate::ids::{Msn, Psn, RKey};
 use crate::time::Instant;
+use crate::wire::aeth::Syndrome;
 use crate::wire::opcode::Operation;
 use crate::wire::packet::Packet;
 
@@ -127,7 +128,7 @@ impl Qp {
             self.resp.delayed_ack.release();
             if self.resp.ack.is_none() {
                 let (newest, _) = self.resp.acknowledgeable;
-                self.resp.ack = Some((newest, ACK));
+                self.resp.ack = Some((newest, Syndrome::ACK));
             }
             return;
         }
