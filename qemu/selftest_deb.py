@@ -447,7 +447,7 @@ exit $status
                                     ("[none] integrity confidentiality", "Key was rejected by service", signing),
                                     ("none [integrity] confidentiality", "Operation not permitted", signing),
                                     ("none integrity [confidentiality]", "Operation not permitted", signing),
-                                    # The modules of this kernel are disabled, or the caller lacks CAP_SYS_MODULE.
+                                    # The caller lacks CAP_SYS_MODULE.
                                     ("[none] integrity confidentiality", "Operation not permitted", other),
                                     (None, "Operation not permitted", other)):
             with self.subTest(modes=modes, reason=reason):
@@ -456,6 +456,16 @@ exit $status
                     lockdown.write_text(f"{modes}\n")
                 self.program("modprobe", f'echo "{error}{reason}" >&2; exit 1')
                 self.assertEqual(self.rxe_link("up", 1000), said)
+
+    def test_disabled_modules(self):
+        """The kernel loads no module, which is not said to be a matter of signatures."""
+        (self.root / "sys/module/rxe_rs").rmdir()
+        for path, text in (("sys/kernel/security/lockdown", "none [integrity] confidentiality"), ("proc/sys/kernel/modules_disabled", "1")):
+            (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+            (self.root / path).write_text(f"{text}\n")
+        self.program("modprobe", "echo \"modprobe: ERROR: could not insert 'rxe_rs': Operation not permitted\" >&2; exit 1")
+        self.assertEqual(self.rxe_link("up", 1000), (1, "rxe-link: kernel.modules_disabled is 1, so the kernel loads no module until the next boot; "
+                                                        "let rxe_rs be loaded before that is set (modules-load.d(5))\n"))
 
     def test_name_that_is_taken(self):
         """By a device of another driver."""

@@ -146,6 +146,15 @@ fn sign(host: &Host) -> String {
 
 /// Reports that the module is installed for the running kernel and not loaded.
 fn not_loaded(host: &Host, report: &mut Report) {
+    if host.read("/proc/sys/kernel/modules_disabled").as_deref() == Some("1") {
+        return report.wrong(
+            "rxe_rs",
+            "rxe_rs is not loaded, and kernel.modules_disabled is 1: the kernel loads no module \
+             until the next boot",
+            "load rxe_rs before something sets kernel.modules_disabled (modules-load.d(5)), and \
+             reboot",
+        );
+    }
     // On a full disk depmod fails or truncates its lists, and the installation succeeds all the
     // same.
     let known = host.tool("modinfo", &["-n", "rxe_rs"]);

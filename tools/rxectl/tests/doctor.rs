@@ -39,6 +39,15 @@ fn doctor_finds_each_fault() {
         (
             |m| {
                 m.remove("/sys/module/rxe_rs");
+                m.put("/lib/modules/7.3.4-test/updates/dkms/rxe_rs.ko.xz", "");
+                m.put("/proc/sys/kernel/modules_disabled", "1\n");
+            },
+            "rxe_rs",
+            "before something sets kernel.modules_disabled",
+        ),
+        (
+            |m| {
+                m.remove("/sys/module/rxe_rs");
                 m.put("/lib/modules/7.2.0-old/extra/rxe_rs.ko", "");
             },
             "rxe_rs",
