@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Tests of the benchmark's own code: what it reads out of the tools' output, how it judges, and its page."""
 import json
+import math
 import os
 import re
 import subprocess
@@ -270,7 +271,8 @@ class Judgement(unittest.TestCase):
 
 class Comparison(unittest.TestCase):
     def found(self, new, old):
-        return dict(report.differences(data_of(new), data_of(old)))
+        return {point if variant == "rxe_rs" else (point, variant): factor
+                for point, variant, factor in report.differences(data_of(new), data_of(old))}
 
     def test_regressions_beyond_noise(self):
         point = "send_bw.64K.poll"
@@ -290,6 +292,27 @@ class Comparison(unittest.TestCase):
         memory = "qp_memory.16"
         found = self.found({point: new, memory: result(rxe_rs=[200])}, {point: old, memory: result(rxe_rs=[100])})
         self.assertEqual(found, {memory: 0.5})
+
+    def test_our_variants(self):
+        """Each is compared with itself, and none is another driver, by which the host would be judged."""
+        point = "send_bw.64K.poll"
+        old, new = result(rdma_rxe=[100], **{"rxe_rs+icrc": [200]}), result(rdma_rxe=[100], **{"rxe_rs+icrc": [100]})
+        self.assertEqual(self.found({point: new}, {point: old}), {(point, "rxe_rs+icrc"): 0.5})
+
+    def test_losses_do_not_judge_the_host(self):
+        point, lossy = "send_bw.64K.poll", "send_bw.64K.server-loss0.1"
+        new = {point: result(rdma_rxe=[100], rxe_rs=[200]), lossy: result(rdma_rxe=[50])}
+        old = {point: result(rdma_rxe=[100], rxe_rs=[200]), lossy: result(rdma_rxe=[5])}
+        self.assertEqual(self.found(new, old), {})
+
+    def test_values_of_zero(self):
+        softirqs, memory = "kernel-qps_softirqs.10000", "mr_memory.1G"
+        none, some = {softirqs: result(rxe_rs=[0, 0])}, {softirqs: result(rxe_rs=[4, 5])}
+        self.assertEqual(self.found(some, none), {softirqs: 0})
+        self.assertEqual(self.found(none, some), {softirqs: math.inf})
+        self.assertEqual(self.found(none, none), {})
+        self.assertEqual(self.found({memory: result(rxe_rs=[0, 900])}, {memory: result(rxe_rs=[0, 700])}), {})
+        self.assertEqual(self.found({memory: result(rxe_rs=[8000, 9000])}, {memory: result(rxe_rs=[0, 700])}), {memory: 350 / 8500})
 
     def test_text(self):
         point = "send_bw.64K.poll"

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 """The goals of the driver's performance, and the comparison of results with them."""
+import math
 import re
 from dataclasses import dataclass
 
@@ -114,5 +115,8 @@ def judge(data):
 
 
 def better(point, new, old):
-    """The factor by which a value is better than another."""
-    return new / old if KINDS[kind_of(point)][1] else old / new
+    """The factor by which a value is better than another: infinite beside a bad 0, 1 between two values of 0."""
+    good, bad = (new, old) if KINDS[kind_of(point)][1] else (old, new)
+    if good == bad:
+        return 1.0
+    return good / bad if bad else math.inf

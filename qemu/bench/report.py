@@ -7,18 +7,21 @@ report.py BENCH.JSON [OLD.JSON]    prints the tables of a stored result, and com
 import argparse
 import json
 import math
+import re
 import statistics
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import goals  # noqa: E402
-from points import KINDS, kind_of  # noqa: E402
+from points import KINDS, driver_of, kind_of  # noqa: E402
 
 # A difference of medians below this is noise, even if the values of each result are closer together.
 NOISE = 0.05
 # The share of the host's processor time that other programs may use; with more the values are not reliable.
 FOREIGN = 0.05
+# Points of networks that lose or reorder packets.
+LOSSY = re.compile("loss[1-9]|loss0[.]|reorder")
 
 
 def summarise(results):
@@ -123,44 +126,52 @@ def text(data):
     return "".join(out)
 
 
+def is_ours(variant):
+    return driver_of(variant) == goals.SUBJECT
+
+
 def drift(new, old):
-    """The factor by which the host is faster than it was at the old result: the geometric mean over the points of the other drivers. 1 if
-    the results have none in common."""
+    """The factor by which the host is faster than it was at the old result: the geometric mean over the points of the other drivers, without
+    those with losses, which differ several times between runs. 1 if the results have none in common."""
     logs = []
     for point in new["results"].keys() & old["results"].keys():
+        if kind_of(point) not in ("bw", "rate", "lat") or LOSSY.search(point):
+            continue
         for driver in new["results"][point].keys() & old["results"][point].keys():
             mine, theirs = new["results"][point][driver], old["results"][point][driver]
-            if driver != goals.SUBJECT and kind_of(point) in ("bw", "rate", "lat") and mine.get("median") and theirs.get("median"):
+            if not is_ours(driver) and mine.get("median") and theirs.get("median"):
                 logs.append(math.log(goals.better(point, mine["median"], theirs["median"])))
     return math.exp(statistics.mean(logs)) if logs else 1.0
 
 
 def differences(new, old):
-    """(point, factor) for each point of the driver under test that is better or worse beyond noise: after correction for the drift of the
-    host the ranges of values do not overlap, and the medians differ by more than NOISE. A factor below 1 is a regression."""
+    """(point, variant, factor) for each point of the driver under test, with each set of parameters, that is better or worse beyond noise:
+    after correction for the drift of the host the ranges of values do not overlap, and the medians differ by more than NOISE. A factor below
+    1 is a regression."""
     host = drift(new, old)
     for point, by_driver in new["results"].items():
-        mine = by_driver.get(goals.SUBJECT, {})
-        theirs = old["results"].get(point, {}).get(goals.SUBJECT, {})
-        if min(mine.get("min", 0), theirs.get("min", 0)) <= 0:
-            continue
-        # These do not depend on the speed of the host.
-        speed = 1 if kind_of(point) in ("memory", "softirqs") else host
-        factor = goals.better(point, mine["median"], theirs["median"]) / speed
-        # All pairs of extremes, whose ratios include the lowest and the highest.
-        pairs = [goals.better(point, a, b) / speed for a in (mine["min"], mine["max"]) for b in (theirs["min"], theirs["max"])]
-        if max(pairs) < 1 and factor < 1 - NOISE or min(pairs) > 1 and factor > 1 + NOISE:
-            yield point, factor
+        for variant in filter(is_ours, by_driver):
+            mine, theirs = by_driver[variant], old["results"].get(point, {}).get(variant, {})
+            if "median" not in mine or "median" not in theirs:
+                continue
+            # These do not depend on the speed of the host.
+            speed = 1 if kind_of(point) in ("memory", "softirqs") else host
+            factor = goals.better(point, mine["median"], theirs["median"]) / speed
+            # All pairs of extremes, whose ratios include the lowest and the highest.
+            pairs = [goals.better(point, a, b) / speed for a in (mine["min"], mine["max"]) for b in (theirs["min"], theirs["max"])]
+            if max(pairs) < 1 and factor < 1 - NOISE or min(pairs) > 1 and factor > 1 + NOISE:
+                yield point, variant, factor
 
 
 def comparison(new, old):
-    found = sorted(differences(new, old), key=lambda pair: pair[1])
-    worse = [pair for pair in found if pair[1] < 1]
+    found = sorted(differences(new, old), key=lambda difference: difference[2])
+    worse = [difference for difference in found if difference[2] < 1]
     out = [f"\nCompared with {old['revision']} of {old['date']}: by the other drivers the host is {drift(new, old):.2f} times as fast, for "
            f"which values are corrected. {len(worse)} points are worse, {len(found) - len(worse)} better beyond noise\n"]
-    for point, factor in found:
-        mine, theirs = (data["results"][point][goals.SUBJECT] for data in (new, old))
-        out.append(f"  {'REGRESSION' if factor < 1 else 'better'} {label(point)} ({kind_of(point)}): {cell(theirs)} -> {cell(mine)}, "
+    for point, variant, factor in found:
+        mine, theirs = (data["results"][point][variant] for data in (new, old))
+        name = label(point) if variant == goals.SUBJECT else f"{label(point)}, {variant}"
+        out.append(f"  {'REGRESSION' if factor < 1 else 'better'} {name} ({kind_of(point)}): {cell(theirs)} -> {cell(mine)}, "
                    f"{factor:.2f} times as good\n")
     return "".join(out)
 
