@@ -41,7 +41,8 @@ mkdir /share/results
 ln -s "$here" /share/tests
 ln -s "$clone/qemu/guest" /share/guest
 [ -z "$MODULE" ] || ln -s "$MODULE" /share/rxe_rs.ko
-printf '%s\n' TOPOLOGY=netns DRIVER_a=rxe_rs DRIVER_b=rxe_rs RXE_SLOW=0 RXE_DEBUG=0 'export RXE_ARGS=' >/share/env
+# The tests of persistent memory overwrite it.
+printf '%s\n' TOPOLOGY=netns DRIVER_a=rxe_rs DRIVER_b=rxe_rs RXE_SLOW=0 RXE_DEBUG=0 RXE_PERSISTENT_MEMORY=no 'export RXE_ARGS=' >/share/env
 export PYTHONPYCACHEPREFIX=/share/pycache PYTHONDONTWRITEBYTECODE=
 
 # shellcheck disable=SC1091

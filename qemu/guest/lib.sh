@@ -177,7 +177,8 @@ no_links() { call a no_links_here; if [ "$TOPOLOGY" = two ]; then call b no_link
 no_links_here() {
 	local d m
 	for d in /sys/class/infiniband/*; do
-		[ -e "$d" ] && rdma link del "${d##*/}"
+		# It may disappear meanwhile, with a namespace that has been deleted.
+		[ ! -e "$d" ] || rdma link del "${d##*/}" || [ ! -e "$d" ]
 	done
 	for m in rxe_rs rdma_rxe siw; do
 		if grep -q "^$m " /proc/modules; then rmmod $m || return; fi
@@ -263,13 +264,17 @@ listening() {
 	fail "nothing listens on $2 at node $1"
 }
 
+# stop_server [SIGNAL]: ends the server. SERVER is the shell that runs `on`, whose child is the server or what has started it at the other
+# machine; the shell ends when that has ended.
+stop_server() { pkill "-${1:-TERM}" -P "$SERVER" || kill "-${1:-TERM}" "$SERVER" 2>/dev/null || true; }
+
 # served: waits ten seconds for the server to end, and kills it after that; shows its output (the last SERVED_LINES lines, if set) and
 # returns its status.
 served() {
 	local status=0 i
 	for i in $(seq 100); do
 		kill -0 "$SERVER" 2>/dev/null || break
-		[ "$i" = 100 ] && { echo "the server did not end within 10 s and is killed"; kill -9 "$SERVER"; }
+		[ "$i" = 100 ] && { echo "the server did not end within 10 s and is killed"; stop_server KILL; }
 		sleep 0.1
 	done
 	wait "$SERVER" || status=$?

@@ -244,9 +244,9 @@ def connect(end, other, traffic_class, flow_label=0, retries=6):
 
 
 def async_event(ctx, seconds):
-    """Returns the type of the next asynchronous event, or None if there is none in time."""
+    """Returns the type of the next asynchronous event, or None if there is none in time. As for `notified` the signal is repeated."""
     signal.signal(signal.SIGALRM, lambda *_: None)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 0.02)
     try:
         event = ctx.get_async_event()
     except PyverbsRDMAError:
