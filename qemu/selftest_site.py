@@ -39,9 +39,10 @@ class Site(unittest.TestCase):
         (self.folder / "one.html").write_text('<h1 id="top">x</h1><a href="sub/two.html#here">y</a><a href="https://example.org/">z</a><a href="#top">t</a>')
         (self.folder / "sub/two.html").write_text('<h1 id="here">x</h1><a href="../one.html">y</a>')
         self.assertEqual(site.dead_links(self.folder), [])
-        (self.folder / "sub/two.html").write_text('<a href="../three.html">y</a><a href="../one.html#nowhere">z</a>')
+        (self.folder / "sub/two.html").write_text('<a href="../three.html">y</a><a href="../one.html#nowhere">z</a><img src="plot.svg">')
         self.assertEqual(sorted(site.dead_links(self.folder)), [
             ("one.html", "sub/two.html#here"), ("sub/two.html", "../one.html#nowhere"), ("sub/two.html", "../three.html"),
+            ("sub/two.html", "plot.svg"),
         ])
 
     def test_built(self):
@@ -50,6 +51,7 @@ class Site(unittest.TestCase):
         for page in site.pages():
             self.assertTrue((self.folder / "site" / page).with_suffix(".html").is_file(), page)
         self.assertTrue((self.folder / "site/index.html").is_file())
+        self.assertTrue((self.folder / "site/docs/write-bandwidth.svg").is_file())
         text = (self.folder / "site/docs/two-hosts.html").read_text()
         self.assertIn("rdma link add rxe0 type rxe_rs netdev eth0", text)
         text = (self.folder / "site/docs/rxe_rs.html").read_text()

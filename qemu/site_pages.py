@@ -49,7 +49,7 @@ def markdown(text):
 
 
 class Anchors(HTMLParser):
-    """The links and the identifiers of a page."""
+    """The links, the images and the identifiers of a page."""
 
     def __init__(self, text):
         super().__init__()
@@ -58,13 +58,14 @@ class Anchors(HTMLParser):
 
     def handle_starttag(self, tag, attrs):
         attrs = dict(attrs)
-        if tag == "a" and attrs.get("href"):
-            self.links.append(attrs["href"])
+        target = attrs.get({"a": "href", "img": "src"}.get(tag))
+        if target:
+            self.links.append(target)
         self.ids |= {attrs[name] for name in ("id", "name") if attrs.get(name)}
 
 
 def dead_links(folder):
-    """The links of the pages below a folder that lead to no page of it or to no heading there: (page, link)."""
+    """The links and images of the pages below a folder that lead to no page of it or to no heading there: (page, link)."""
     found = []
     read = {path: Anchors(path.read_text()) for path in folder.rglob("*.html") if path.name not in ("print.html", "toc.html", "404.html")}
     for path, page in read.items():
@@ -87,7 +88,11 @@ def build(to):
             copy = book / "src" / page
             copy.parent.mkdir(parents=True, exist_ok=True)
             path = source(page)
-            copy.write_text(markdown(path.read_text()) if path.suffix == ".rst" else path.read_text())
+            text = path.read_text()
+            copy.write_text(markdown(text) if path.suffix == ".rst" else re.sub(r"(\]\([^)#]+)\.rst\b", r"\1.md", text))
+            for image in re.findall(r"!\[[^]]*\]\(([^)]+)\)", text):
+                (copy.parent / image).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(path.parent / image, copy.parent / image)
         shutil.rmtree(to, ignore_errors=True)
         done = subprocess.run(["mdbook", "build", "--dest-dir", to.resolve(), book], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         if done.returncode or "WARN" in done.stdout:
