@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
@@ -14,6 +15,9 @@ import unittest.mock
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+import kernel  # noqa: E402
+
 TOP = HERE.parent
 DEB = TOP / "tools/deb"
 VERSION = re.search(r'^version = "(.*)"$', (TOP / "Cargo.toml").read_text(), re.M)[1]
@@ -613,6 +617,23 @@ class Sources(unittest.TestCase):
         self.assertEqual({path for path, _ in programs} - CONTENTS["rxe-rs-tools"], set())
         # What would let the boot wait for a link, or fail with it.
         self.assertEqual(re.findall(r"^(?:WantedBy|RequiredBy)=(.*)$", unit, re.M), ["sys-subsystem-net-devices-%i.device"])
+
+    def test_series(self):
+        """What says for which series of kernels the module is says the same everywhere."""
+        self.assertTrue(all(series.startswith("7.") for series in kernel.SUPPORTED))
+        digits = "".join(series.partition(".")[2] for series in kernel.SUPPORTED)
+        named, listed = " and ".join(kernel.SUPPORTED), ", ".join(f'"{series}"' for series in kernel.SUPPORTED)
+        for path, parts in (
+                (DEB / "rxe-link", (f"7.[{digits}][!0-9]*)", f"it is for Linux {named};")),
+                (DEB / "rxe-dkms", (f"\t{' | '.join(kernel.SUPPORTED)}) ;;", f"rxe_rs is for Linux {named}", f"7.[{digits}].*")),
+                (DEB / "dkms.conf", (rf'BUILD_EXCLUSIVE_KERNEL="^7\.[{digits}]\."',)),
+                (DEB / "control", (f"series {named}", *(f"linux-source-{series}" for series in kernel.SUPPORTED))),
+                (TOP / "tools/rxectl/src/doctor.rs", (f"= [{listed}];",)),
+                (TOP / "docs/install.md", (f"The module is for Linux {named},",)),
+                (TOP / "README.md", (f"of the series {named},",))):
+            for part in parts:
+                with self.subTest(path=path.name, part=part):
+                    self.assertIn(part, path.read_text())
 
     def test_example_has_all_settings(self):
         program = (DEB / "rxe-link").read_text()
