@@ -360,7 +360,7 @@ installed_by_dkms() {
 
 # With ARM64=1 also what DKMS builds on arm64, whose programs this machine must be able to run.
 installed_by_dkms_on_arm64() {
-	[ -n "${ARM64:-}" ] || return 0
+	[ -n "${ARM64:-}" ] || { say "without builds by DKMS on arm64, which ARM64=1 adds"; return 0; }
 	step dkms-arm64 "$here/install/dkms" arm64 "${foreign:-$clone/out/deb}"
 	step vm-dkms-arm64 "$here/install/run" --kernel 7.2-arm64 --upgrade "$clone/out/dkms-arm64" --out "$clone/out/install-dkms-arm64"
 	rm -rf "$clone/out/dkms-arm64/before"

@@ -2,8 +2,9 @@
 /*
  * Measures time and memory of verbs objects of a process, for qemu/bench.
  *
- * objects DEVICE GID-INDEX PEER time	time to create, change and destroy objects of each kind, and
- *					of an empty doorbell: what each request costs in any driver
+ * objects DEVICE GID-INDEX PEER time	time to create, change and destroy objects of each kind; of
+ *					an empty doorbell, which each request costs in any driver;
+ *					to arm a CQ; and from a process to one that it wakes up
  * objects DEVICE GID-INDEX PEER memory	memory of an object of each kind
  *
  * PEER is the IPv4 address of another device, to which queue pairs send without a response. Each
@@ -11,13 +12,17 @@
  * error and the number of objects before it: "mw error 95 after 0". Times are medians of several
  * rounds. Exit status: 0, 1 if the device cannot be opened, 2 if the arguments are wrong.
  */
+#define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 #include <infiniband/verbs.h>
@@ -29,6 +34,7 @@
 #define NOBODY 0xfffff1
 #define MESSAGE 64
 #define DOORBELLS 20000
+#define WAKEUPS 5000
 /* Rounds of creating, changing and destroying objects of a kind; odd, because of the median. */
 #define ROUNDS 5
 /* Changes of the machine's free memory up to this number of bytes are ignored. */
@@ -393,6 +399,77 @@ static void measure_doorbell(void)
 	ibv_destroy_qp(qp);
 }
 
+/* Requests a completion event of a CQ, as a process does before it waits for one. */
+static void measure_arm(void)
+{
+	struct ibv_comp_channel *channel = ibv_create_comp_channel(global.context);
+	struct ibv_cq *cq = channel ? ibv_create_cq(global.context, 16, NULL, channel, 0) : NULL;
+	double start = nanoseconds();
+	int i, ret = cq ? 0 : errno;
+
+	for (i = 0; !ret && i < DOORBELLS; i++)
+		ret = ibv_req_notify_cq(cq, 0);
+	if (ret)
+		printf("arm error %d after %d\n", ret, i);
+	else
+		printf("arm %.0f\n", (nanoseconds() - start) / DOORBELLS);
+	if (cq)
+		ibv_destroy_cq(cq);
+	if (channel)
+		ibv_destroy_comp_channel(channel);
+}
+
+/* Waits for events of FROM and answers them by events of TO. Returns -1 if that fails. */
+static int echo(int from, int to)
+{
+	eventfd_t event;
+	int i;
+
+	for (i = 0; i < WAKEUPS; i++)
+		if (eventfd_read(from, &event) || eventfd_write(to, event))
+			return -1;
+	return 0;
+}
+
+/*
+ * Two processes, on two processors if there are, wake each other up by events: half of a round trip
+ * is a call that wakes up, and the end of a call that waits. No device takes part. The other
+ * process is a program of its own: in User Mode Linux a process stays bound to the processor on
+ * which its address space was made.
+ */
+static void measure_wakeup(void)
+{
+	int out = eventfd(0, 0), in = eventfd(0, 0), i, failed = 0;
+	char from[16], to[16];
+	double start = 0;
+	eventfd_t event;
+	cpu_set_t last;
+	pid_t child;
+
+	snprintf(from, sizeof(from), "%d", out);
+	snprintf(to, sizeof(to), "%d", in);
+	child = out < 0 || in < 0 ? -1 : fork();
+	if (!child) {
+		CPU_ZERO(&last);
+		CPU_SET(sysconf(_SC_NPROCESSORS_ONLN) - 1, &last);
+		sched_setaffinity(0, sizeof(last), &last);
+		execl("/proc/self/exe", "objects", "echo", from, to, NULL);
+		_exit(127);
+	}
+	/* The first round trip contains the start of the program. */
+	for (i = 0; child > 0 && !failed && i < WAKEUPS; i++) {
+		failed = eventfd_write(out, 1) || eventfd_read(in, &event);
+		if (!i)
+			start = nanoseconds();
+	}
+	if (child < 0 || failed)
+		printf("wakeup error %d after %d\n", errno, i);
+	else
+		printf("wakeup %.0f\n", (nanoseconds() - start) / (WAKEUPS - 1) / 2);
+	if (child > 0)
+		waitpid(child, NULL, 0);
+}
+
 /* Writes a value to a file of /proc, if that exists. */
 static void write_proc(const char *path, const char *value)
 {
@@ -500,6 +577,8 @@ int main(int argc, char **argv)
 {
 	int memory, i;
 
+	if (argc == 4 && !strcmp(argv[1], "echo"))
+		return echo(atoi(argv[2]), atoi(argv[3])) ? 1 : 0;
 	if (argc != 5) {
 		fprintf(stderr, "usage: objects DEVICE GID-INDEX PEER time|memory\n");
 		return 2;
@@ -512,8 +591,10 @@ int main(int argc, char **argv)
 		perror(argv[1]);
 		return 1;
 	}
-	if (!memory)
+	if (!memory) {
 		measure_doorbell();
+		measure_arm();
+	}
 	for (i = 0; i < (int)(sizeof(kinds) / sizeof(*kinds)); i++) {
 		const struct kind *kind = &kinds[i];
 
@@ -528,5 +609,7 @@ int main(int argc, char **argv)
 			measure_time(kind);
 		fflush(stdout);
 	}
+	if (!memory)
+		measure_wakeup();
 	return 0;
 }

@@ -308,9 +308,10 @@ class KernelObject(Run):
 
 
 class Objects(Run):
-    """Objects of processes, by ktests/objects: time of creation, re-registration and destruction, and of a doorbell; or memory."""
+    """Objects of processes, by ktests/objects: time of creation, re-registration and destruction, of a doorbell, of the call that arms a
+    CQ, and of a wake-up; or memory."""
     seconds = 5 * POINT_SECONDS
-    DOORBELL = "doorbell_lat.empty"
+    CALLS = {"doorbell": "doorbell_lat.empty", "arm": "arm_lat.cq", "wakeup": "wakeup_lat.process"}
     TIMED = ("pd", "cq.128", "qp.16", "mr.4K", "mr.1M", "mr.1G", "mw", "ah")
     REREGISTERED = ("mr.4K",)
     # siw has no address handles, no memory windows and no re-registration, and can create only some dozens of queue pairs that are not connected.
@@ -323,7 +324,7 @@ class Objects(Run):
         if what == "time":
             names = [self.point(thing, kind) for thing in self.TIMED for kind in ("create", "destroy")]
             names += [self.point(thing, "rereg") for thing in self.REREGISTERED]
-            names.append(self.DOORBELL)
+            names += self.CALLS.values()
         else:
             names = [self.point(thing, "memory") for thing in self.KEPT] + [self.point(f"{thing}.full", "memory") for thing in self.FILLED]
         super().__init__(names, quick)
@@ -342,7 +343,8 @@ class Objects(Run):
         return [p for p in self.points if driver != "siw" or not p.startswith(self.NOT_SIW)]
 
     def values(self, driver, text):
-        found = {self.DOORBELL: int(value) / 1e3 for value in re.findall(r"^doorbell (\d+)$", text, re.M) if self.DOORBELL in self.points}
+        found = {self.CALLS[name]: int(value) / 1e3 for name, value in re.findall(r"^(\w+) (\d+)$", text, re.M) if name in self.CALLS}
+        found = {name: value for name, value in found.items() if name in self.points}
         for kind, thing, value in re.findall(r"^(create|rereg|destroy|memory|full)_([\w.]+) (-?\d+)$", text, re.M):
             name = self.point(f"{thing}.full", "memory") if kind == "full" else self.point(thing, kind)
             if name in self.points:

@@ -118,16 +118,30 @@ def time(point, median):
     return {"lat": lambda: median, "rate": lambda: 1e6 / median, "bw": lambda: points.SIZES[size] / median / 1.048576}[kind]()
 
 
-def limit(data, point):
-    """What one message of a process takes at least, in µs: its share of a system call that does nothing, and, of 64 KiB and more, what the
-    limit takes for the payload. Both processors send if messages pass in both directions."""
-    _, _, size, mode = parts(point)
+def call(data, point):
+    """What system calls and the wake-up of a process take of a message at least, in µs. If messages follow each other, that is its share of
+    a system call that does nothing. Of a latency it is less: the message may arrive before the call that posts it returns. It is what
+    consumers in the kernel do not have, and with completion events a wake-up and the call that arms the CQ."""
+    def of(name):
+        return data["results"][name][PLAIN]["median"]
+    _, kind, _, mode = parts(point)
     modes = mode.split("-")
-    least = data["results"]["doorbell_lat.empty"][PLAIN]["median"] / (goals.LIST if f"l{goals.LIST}" in modes else 1)
+    if kind != "lat":
+        return of("doorbell_lat.empty") / (goals.LIST if f"l{goals.LIST}" in modes else 1)
+    if "event" in modes:
+        return of("wakeup_lat.process") + of("arm_lat.cq")
+    return of("send_lat.2.poll") - of("kernel-pingpong_lat.8.d1")
+
+
+def limit(data, point):
+    """What one message of a process takes at least, in µs: its calls, and, of 64 KiB and more, what the limit takes for the payload. Both
+    processors send if messages pass in both directions."""
+    _, _, size, mode = parts(point)
+    least = call(data, point)
     if points.SIZES[size] >= points.SIZES["64K"]:
         plain = f"send_bw.{size}.poll"
         least += time(plain, data["results"][plain]["limit"]["median"])
-    return least / (2 if "b" in modes else 1)
+    return least / (2 if "b" in mode.split("-") else 1)
 
 
 def shares(data):
