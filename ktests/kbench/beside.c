@@ -134,6 +134,8 @@ int measure_beside(struct pair *load, u32 qps, const struct measure *m)
 	} else if (!ret) {
 		ret = ping_all(m->count);
 	}
+	end_drain(&own.a);
+	end_drain(&own.b);
 	pair_close(&own);
 	return ret;
 }

@@ -14,6 +14,12 @@ void crowd_close(struct pair *pairs, u32 count)
 {
 	u32 i;
 
+	/* If the run has ended with an error, handlers may still post, to any of the pairs. */
+	stream_stop();
+	for (i = 0; i < count; i++) {
+		end_drain(&pairs[i].a);
+		cond_resched();
+	}
 	for (i = 0; i < count; i++) {
 		if (!IS_ERR_OR_NULL(pairs[i].a.qp))
 			ib_destroy_qp(pairs[i].a.qp);
@@ -40,6 +46,7 @@ struct pair *crowd_open(const struct pair *like, u32 count, u32 depth)
 		p->b.qp = NULL;
 		/* More than the average, because some QPs are served later than others. */
 		p->a.qp_attr.cap.max_send_wr = DIV_ROUND_UP(depth, count) + 7;
+		/* For ib_drain_qp(). */
 		p->a.qp_attr.cap.max_recv_wr = 1;
 		p->b.qp_attr.cap = p->a.qp_attr.cap;
 		ret = qp_make(&p->a) ?: qp_make(&p->b) ?: pair_connect(p);

@@ -21,6 +21,13 @@ void run_begin(void);
 void run_end(int error);
 /* Waits for the end, unless error is set; returns ns per operation, or an error number. */
 s64 run_result(int error, u32 count);
+/*
+ * Returns when no completion handler uses the QP any more. The run ends in a handler, while others
+ * may still run and post requests. In ERR, what they post is flushed, and they post nothing for a
+ * flushed request. If they post to several QPs, all of these must be drained before one is
+ * destroyed.
+ */
+void end_drain(struct end *e);
 /* Posts a signaled request for the first @size bytes of both buffers. */
 int post_request(struct end *from, const struct end *to, enum ib_wr_opcode op, u32 size,
 		 struct ib_cqe *cqe);

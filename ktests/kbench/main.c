@@ -113,6 +113,8 @@ static void run_one(void)
 		if (!ret)
 			ret = object->name ? measure_object(&pair, object, &measure) :
 					     operation(&pair);
+		end_drain(&pair.a);
+		end_drain(&pair.b);
 		pair_close(&pair);
 	}
 	if (ret < 0)

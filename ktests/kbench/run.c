@@ -47,6 +47,13 @@ s64 run_result(int error, u32 count)
 	return div_u64(took, count);
 }
 
+void end_drain(struct end *e)
+{
+	/* A QP that was not connected has no requests, and cannot enter ERR. */
+	if (!IS_ERR_OR_NULL(e->qp) && !set_state(e, IB_QPS_ERR))
+		ib_drain_qp(e->qp);
+}
+
 int post_request(struct end *from, const struct end *to, enum ib_wr_opcode op, u32 size,
 		 struct ib_cqe *cqe)
 {

@@ -130,7 +130,8 @@ static int end_open(struct end *e, const struct setup *setup, bool srq)
 		.qp_type = IB_QPT_RC,
 		.sq_sig_type = IB_SIGNAL_REQ_WR,
 		.cap = {
-			.max_send_wr = depth, .max_recv_wr = depth,
+			/* One more receive, for ib_drain_qp(). */
+			.max_send_wr = depth, .max_recv_wr = depth + 1,
 			.max_send_sge = sges, .max_recv_sge = sges,
 		},
 	};
