@@ -14,6 +14,7 @@
 #include <linux/inet.h>
 #include <linux/ktime.h>
 #include <linux/module.h>
+#include <linux/netdevice.h>
 #include <linux/netfilter_ipv4.h>
 #include <linux/nsproxy.h>
 #include <linux/slab.h>
@@ -266,6 +267,8 @@ static void measure(void)
 	if (!ret) {
 		ret = transfer();
 		nf_unregister_net_hook(own, &hook);
+		/* The hook may still be running elsewhere, and writes to the buffer. */
+		synchronize_net();
 	}
 	if (ret)
 		pr_info("error %d\n", ret);
