@@ -18,8 +18,8 @@ import pyverbs.enums as e
 
 from lib import host
 from lib.cm import ALL, MULTICAST_QPN, Side, requested, namespace
-from lib.counters import counters
-from lib.ends import soon
+from lib.counters import counters, so_far
+from lib.ends import happens, soon
 from lib.mcast import Endpoint, Node, gid_of
 from lib.pkeys import TYPES, Member, put
 
@@ -47,7 +47,7 @@ def passes(a, b, text=b"agreed"):
 
 def dropped(names, a, b, counter, status=RETRY_EXC, text=b"in vain", **options):
     """A message of a is dropped; b counts it and stays in RTS."""
-    before = counters(names[2])
+    before = so_far(counters, names[2])
     a.send(text, **options)
     a.complete(status if a.kind == "RC" else e.IBV_WC_SUCCESS)
     b.no_completion(0.1)
@@ -325,14 +325,15 @@ def test_cm_multicast(names):
         end.listen()
 
     def check_delivery(text, *by, counter=None, send=sender.send):
-        before = counters(names[2])
+        before = so_far(counters, names[2])
         send(text)
         for end in by:
             end.expect_message(text)
         if counter:
             soon(lambda: counters(names[2])[counter] > before[counter])
         else:
-            assert counters(names[2])["rx_bad_qkey"] == before["rx_bad_qkey"]
+            # The RDMA core shows values of up to 10 ms ago.
+            assert not happens(lambda: counters(names[2])["rx_bad_qkey"] > before["rx_bad_qkey"], 0.1), f"{text} was counted as rx_bad_qkey"
         for end in receivers:
             end.expect_nothing()
 
