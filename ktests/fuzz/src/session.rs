@@ -2,7 +2,7 @@
 //! The main loop: it creates worlds one after another, runs programs in each, and keeps those that
 //! increase the coverage.
 
-use crate::calls::{Program, OPS};
+use crate::calls::{Op, Program, OPS};
 use crate::cover::Cover;
 use crate::exec::{Context, Device, Net, Worker, PRIVATE_FDS, SHARED_CONTEXTS};
 use crate::pressure::Pressure;
@@ -162,7 +162,7 @@ pub fn run(options: &Options) -> Result<(), String> {
     let mut session = Session {
         options,
         cover: Cover::open(),
-        corpus: read_corpus(options),
+        corpus: read_corpus(options)?,
         files: Files::new(),
         world,
         devices,
@@ -202,7 +202,7 @@ pub fn run(options: &Options) -> Result<(), String> {
         let mut programs = programs.into_iter();
         return session
             .world_of(&mut |_, _| programs.next(), "replayed", true)
-            .map(|_| ());
+            .and_then(|()| session.has_worked());
     }
     let mut pressure = options.pressure.then(Pressure::start).transpose()?;
     let end = Instant::now() + Duration::from_secs(options.seconds);
@@ -254,20 +254,20 @@ pub fn run(options: &Options) -> Result<(), String> {
     if let Some(pressure) = pressure {
         println!("memory ran out {} times", pressure.killed);
     }
-    Ok(())
+    session.has_worked()
 }
 
-fn read_corpus(options: &Options) -> Vec<Program> {
-    let text = options
-        .corpus
-        .as_ref()
-        .and_then(|path| std::fs::read_to_string(path).ok())
-        .unwrap_or_default();
+fn read_corpus(options: &Options) -> Result<Vec<Program>, String> {
+    let Some(path) = &options.corpus else {
+        return Ok(Vec::new());
+    };
+    let text =
+        std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
     let mut programs = Program::parse_all(&text, options.workers);
     for list in programs.iter_mut().flat_map(|program| &mut program.lists) {
         list.retain(|call| options.admin || !call.admin());
     }
-    programs
+    Ok(programs)
 }
 
 type Next<'n> = dyn FnMut(&[Program], &Cover) -> Option<Program> + 'n;
@@ -461,6 +461,17 @@ impl Session<'_> {
     fn keep(&mut self, program: Program) {
         let _ = sys::write(self.kept, format!("program\n{}", program.text()).as_bytes());
         self.corpus.push(program);
+    }
+
+    /// Checks that queue pairs were created and used. The first world begins with that, before
+    /// other calls disturb it; a run in which it has failed has tested nearly nothing.
+    fn has_worked(&self) -> Result<(), String> {
+        for op in [Op::CreateQp, Op::PostSend] {
+            if self.world.results_of(op as usize).1 == 0 {
+                return Err(format!("no call of {op:?} has succeeded"));
+            }
+        }
+        Ok(())
     }
 
     /// Writes the results of the calls and the functions reached to their files.
