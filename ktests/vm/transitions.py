@@ -230,9 +230,9 @@ def extent():
 def walk(names, service, extent):
     """A child process per processor handles some of the states, with a queue pair of its own."""
     begin = time.monotonic()
-    count = len(os.sched_getaffinity(0))
     # RC queue pairs do not have the SQE state.
     states = [state for state in STATES if service != "RC" or state != "SQE"]
+    count = min(len(os.sched_getaffinity(0)), len(states))
     children = []
     for n in range(count):
         sys.stdout.flush()
