@@ -9,10 +9,20 @@ import re
 from lib import host
 
 
+def switch(flag):
+    with open("/proc/dynamic_debug/control", "w", encoding="ascii") as control:
+        control.write(f"module rxe_rs {flag}p")
+
+
 @functools.cache
 def enable():
-    with open("/proc/dynamic_debug/control", "w", encoding="ascii") as control:
-        control.write("module rxe_rs +p")
+    switch("+")
+
+
+def disable():
+    """For a test whose refused calls would overwrite the kernel log: the messages stay enabled after the tests that need them."""
+    with contextlib.suppress(FileNotFoundError):
+        switch("-")
 
 
 def name_of(number):
