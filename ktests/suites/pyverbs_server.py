@@ -3,8 +3,9 @@
 """Runs tests of rdma-core, each in a process of its own.
 
 pyverbs_server.py list               prints the names of all tests except those for devices of one vendor
-pyverbs_server.py serve DEVICE GID   reads lines `NAME LOG` from /run/pyverbs.ask, runs each test in a forked child with its output in
-                                     LOG, and writes 0 (passed), 4 (skipped), 1 (failed) or 124 (timed out) to /run/pyverbs.answer
+pyverbs_server.py serve DEVICE GID   reads lines `NAME LOG SECONDS` from /run/pyverbs.ask, runs each test in a forked child with its output
+                                     in LOG, and writes 0 (passed), 4 (skipped), 1 (failed) or 124 (not ended after SECONDS, and killed) to
+                                     /run/pyverbs.answer
 """
 import importlib
 import os
@@ -17,7 +18,6 @@ from pathlib import Path
 
 TESTS = Path("/usr/share/doc/rdma-core/tests")
 VENDORS = ("test_mlx4", "test_mlx5", "test_efa", "test_cuda", "test_irdma", "test_hns")
-SECONDS = 70
 
 
 def load(arguments):
@@ -60,9 +60,9 @@ def run_one(name, log):
         os._exit(status)
 
 
-def wait_for(child):
+def wait_for(child, seconds):
     ended = os.pidfd_open(child)
-    ready, _, _ = select.select([ended], [], [], SECONDS)
+    ready, _, _ = select.select([ended], [], [], seconds)
     os.close(ended)
     if not ready:
         os.killpg(child, signal.SIGKILL)
@@ -77,16 +77,17 @@ def main():
                 print(name.removeprefix("tests."))
         return
     load(["--dev", sys.argv[2], "--port", "1", "--gid", sys.argv[3], "-v"])
-    Path("/run/pyverbs.ready").write_text(f"{os.getpid()}\n")
+    Path("/run/pyverbs.ready").touch()
     while True:
         with open("/run/pyverbs.ask") as ask:
             request = ask.readline().split()
         if not request:
             continue
+        name, log, seconds = request
         child = os.fork()
         if child == 0:
-            run_one(*request)
-        status = wait_for(child)
+            run_one(name, log)
+        status = wait_for(child, float(seconds))
         with open("/run/pyverbs.answer", "w") as answer:
             answer.write(f"{status}\n")
 

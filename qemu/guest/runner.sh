@@ -5,6 +5,7 @@
 # each test to results/events-a, which the host reads, and the output of each test, the kernel log of each machine and, if the test fails,
 # the counters of the devices to results/. The kernel log of a test starts where that of the previous test ended, so that no report between
 # two tests is lost; `after.dmesg-NODE` is the log after the last test. RXE_CAPTURE: if set, the RoCE packets of each test are captured.
+# A test finds its own name, file and time limit, and the line of the log behind which its own begins, in the variables that are exported.
 . /share/guest/lib.sh
 
 results=/share/results
@@ -20,7 +21,7 @@ while read -r name seconds file function; do
 	echo "begin $name" >>$results/events-a
 	if [ -n "${RXE_CAPTURE:-}" ]; then CAPTURE_LIMITS="-s 160 -c 100000" capture a "$name.pcap"; fi
 	start=${EPOCHREALTIME/./}
-	export RXE_TEST=$name RXE_FILE=$file RXE_MARK=$last
+	export RXE_TEST=$name RXE_FILE=$file RXE_MARK=$last RXE_LIMIT=$seconds
 	timeout -k 5 "$seconds" bash /share/guest/case.sh "$file" $function >"$log.log" 2>&1 </dev/null
 	status=$?
 	[ $status = 124 ] && echo "TIMEOUT after $seconds s" >>"$log.log"
