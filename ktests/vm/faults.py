@@ -224,14 +224,17 @@ def test_posts(names):
     """Requests of all opcodes: a packet or response without memory is lost and retransmitted, nothing worse."""
     a, b = pair(names, retries=7, timeout=8, rnr_retries=7, inline=200)
     data = pattern(20000)
-    a.mr.write(data, len(data))
     for name, code, length, flags, imm in (
             ("send", e.IBV_WR_SEND, 3000, 0, None), ("send, inline", e.IBV_WR_SEND, 100, e.IBV_SEND_INLINE, None),
             ("send, large", e.IBV_WR_SEND, 20000, 0, None), ("write", e.IBV_WR_RDMA_WRITE, 20000, 0, None),
             ("write with immediate", e.IBV_WR_RDMA_WRITE_WITH_IMM, 3000, 0, 7), ("read", e.IBV_WR_RDMA_READ, 20000, 0, None)):
         receives = code in (e.IBV_WR_SEND, e.IBV_WR_RDMA_WRITE_WITH_IMM)
+        source, target = (b.mr, a.mr) if code == e.IBV_WR_RDMA_READ else (a.mr, b.mr)
+        source.write(data, len(data))
 
         def before():
+            # Data of an earlier request must not stand for that of this one.
+            target.write(bytes(length), length)
             if receives:
                 b.recv(b.sge())
             return ()
@@ -239,7 +242,7 @@ def test_posts(names):
         def after(*_):
             assert finished(a) == e.IBV_WC_SUCCESS, name
             assert not receives or finished(b) == e.IBV_WC_SUCCESS, name
-            assert code == e.IBV_WR_RDMA_WRITE_WITH_IMM or b.mr.read(length, 0) == data[:length], name
+            assert target.read(length, 0) == data[:length], name
 
         def late():
             kick(a, b)
