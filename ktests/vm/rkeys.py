@@ -123,11 +123,14 @@ def test_key_of_the_kernel(names):
                               send_flags=e.IBV_SEND_SIGNALED))
         a.complete(e.IBV_WC_LOC_PROT_ERR)
         a, b = pair(names)
-        before = b.mr.read(b.size, 0)
+        # Different data on both sides, so that a write would be seen.
+        fill = pattern(b.size, 77)
+        b.mr.write(fill, b.size)
+        a.mr.write(pattern(64), 64)
         b.qp.post_recv(RecvWR(wr_id=4, num_sge=1, sg=[SGE(b.mr.buf if address is None else address, 64, 0)]))
         a.post(e.IBV_WR_SEND, a.sge(64))
         b.complete(e.IBV_WC_LOC_PROT_ERR)
-        assert b.mr.read(b.size, 0) == before
+        assert b.mr.read(b.size, 0) == fill
 
 
 def test_other_domain(names):

@@ -127,11 +127,13 @@ def test_receive_too_small_many_packets(names):
 
 def test_bad_rkey_write(names):
     a, b = pair(names)
-    before = b.mr.read(100, 0)
+    # Different data on both sides, so that a write would be seen.
+    a.mr.write(pattern(100, 1), 100)
+    b.mr.write(pattern(100, 2), 100)
     a.post(e.IBV_WR_RDMA_WRITE, a.sge(100), remote=(b.mr.buf, b.mr.rkey ^ 0x55))
     a.complete(e.IBV_WC_REM_ACCESS_ERR)
     assert a.state() == e.IBV_QPS_ERR
-    assert b.mr.read(100, 0) == before
+    assert b.mr.read(100, 0) == pattern(100, 2)
 
 
 def test_bad_rkey_read(names):
