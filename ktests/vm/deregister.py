@@ -24,7 +24,6 @@ from lib.traced import Traced
 DEFAULTS = dict(timeout=90, driver="rxe_rs", reason="tests rxe_rs only")
 MIB = 1 << 20
 LOCAL = e.IBV_ACCESS_LOCAL_WRITE
-SLOW = host.is_slow()
 
 
 def statuses(end, count, seconds=30):
@@ -128,7 +127,7 @@ def test_through_window(names):
 
 def test_process_exit(names):
     """A process with very many regions exits quickly: releasing a region does not wait for an RCU grace period."""
-    count, limit = (5000, 5) if SLOW else (100000, 2)
+    count, limit = (5000, 5) if host.is_slow() else (100000, 2)
     resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     ready, ready_in = os.pipe()
     begin = time.monotonic()
@@ -150,8 +149,8 @@ def test_process_exit(names):
     os.waitpid(child, 0)
     elapsed = time.monotonic() - begin
     print(f"{count} regions were registered in {making:.2f} s and released in {elapsed:.2f} s")
-    # On a slow machine, compare with the time of registration.
-    assert elapsed < (max(limit, making / 3) if SLOW else limit), f"{count} regions took {elapsed:.1f} s"
+    # A slow machine or a busy host delays registration, too. A grace period for each region would take longer by far.
+    assert elapsed < max(limit, making / 3), f"{count} regions took {elapsed:.1f} s"
 
 
 def test_waits_for_no_grace_period(names):
