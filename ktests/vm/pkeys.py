@@ -11,7 +11,7 @@ import pyverbs.enums as e
 
 from lib.debug_messages import refusal_logged
 from lib.ends import soon
-from lib.pkeys import QKEY, TYPES, Member, attribute, put, table
+from lib.pkeys import QKEY, TYPES, Member, attribute, entries, put, table
 
 DEFAULTS = dict(driver="rxe_rs", reason="rdma_rxe has one P_Key")
 # enum ibv_device_cap_flags: the device counts P_Key and Q_Key violations.
@@ -136,26 +136,25 @@ REACHABLE = {"AB", "BA", "AC", "CA"}
 def four(names, kind):
     """Partition 1 with full member A and limited members B and C, partition 2 with D: who receives packets from whom."""
     places = {key: index for index, key in enumerate(sorted(set(KEYS.values())), 5)}
-    for key, index in places.items():
-        put(names[0], index, key)
-        put(names[2], 100 - index, key)
-    for x in KEYS:
-        for y in KEYS:
-            if x == y:
-                continue
-            a, b = two(names, kind, places[KEYS[x]], 100 - places[KEYS[y]])
-            before = b.drops()
-            a.send(b"partition")
-            if x + y in REACHABLE:
-                a.complete()
-                b.received(b"partition")
-                assert b.drops() == before, f"{kind} {x} to {y}: counted as dropped"
-                continue
-            a.complete(e.IBV_WC_RETRY_EXC_ERR if kind == "RC" else e.IBV_WC_SUCCESS)
-            b.no_completion(0.1)
-            more = b.drops() - before
-            assert more >= 2 if kind == "RC" else more == 1, f"{kind} {x} to {y}: {more} packets dropped"
-            assert b.state() == e.IBV_QPS_RTS, f"{kind} {x} to {y}: the receiver's state changed"
+    wanted = [entry for key, index in places.items() for entry in ((names[0], index, key), (names[2], 100 - index, key))]
+    with entries(*wanted):
+        for x in KEYS:
+            for y in KEYS:
+                if x == y:
+                    continue
+                a, b = two(names, kind, places[KEYS[x]], 100 - places[KEYS[y]])
+                before = b.drops()
+                a.send(b"partition")
+                if x + y in REACHABLE:
+                    a.complete()
+                    b.received(b"partition")
+                    assert b.drops() == before, f"{kind} {x} to {y}: counted as dropped"
+                    continue
+                a.complete(e.IBV_WC_RETRY_EXC_ERR if kind == "RC" else e.IBV_WC_SUCCESS)
+                b.no_completion(0.1)
+                more = b.drops() - before
+                assert more >= 2 if kind == "RC" else more == 1, f"{kind} {x} to {y}: {more} packets dropped"
+                assert b.state() == e.IBV_QPS_RTS, f"{kind} {x} to {y}: the receiver's state changed"
 
 
 def test_four_rc(names):
@@ -172,68 +171,66 @@ def test_four_ud(names):
 
 def test_entry_removed(names):
     """Removing the entry of a connected queue pair stops its traffic; when the entry is restored, traffic continues."""
-    for device in (names[0], names[2]):
-        put(device, 7, 0x8005)
-    for side in (0, 2):
-        for kind in TYPES:
-            a, b = two(names, kind, 7, 7, timeout=16, retries=7)
-            a.send(b"before")
-            a.complete()
-            b.received(b"before")
-            b.recv(b.sge())
-            put(names[side], 7, 0)
-            a.send(b"meanwhile")
-            if kind == "RC":
-                a.no_completion(0.5)
-                assert a.state() == b.state() == e.IBV_QPS_RTS
-                put(names[side], 7, 0x8005)
+    with entries((names[0], 7, 0x8005), (names[2], 7, 0x8005)):
+        for side in (0, 2):
+            for kind in TYPES:
+                a, b = two(names, kind, 7, 7, timeout=16, retries=7)
+                a.send(b"before")
                 a.complete()
-                b.received(b"meanwhile")
+                b.received(b"before")
                 b.recv(b.sge())
-            else:
+                put(names[side], 7, 0)
+                a.send(b"meanwhile")
+                if kind == "RC":
+                    a.no_completion(0.5)
+                    assert a.state() == b.state() == e.IBV_QPS_RTS
+                    put(names[side], 7, 0x8005)
+                    a.complete()
+                    b.received(b"meanwhile")
+                    b.recv(b.sge())
+                else:
+                    a.complete()
+                    b.no_completion(0.2)
+                    put(names[side], 7, 0x8005)
+                a.send(b"after")
                 a.complete()
-                b.no_completion(0.2)
-                put(names[side], 7, 0x8005)
-            a.send(b"after")
-            a.complete()
-            b.received(b"after")
+                b.received(b"after")
 
 
 def test_next_packet(names):
     """A change applies from the next packet on."""
-    put(names[0], 2, 0x8011)
-    put(names[2], 2, 0x8011)
-    a, b = two(names, "UD", 2, 2)
-    a.send(b"one")
-    a.complete()
-    b.received(b"one")
-    b.recv(b.sge())
-    put(names[2], 2, 0x8012)
-    before = b.drops()
-    a.send(b"two")
-    a.complete()
-    b.no_completion(0.1)
-    assert b.drops() == before + 1
-    put(names[0], 2, 0x0012)
-    a.send(b"three")
-    a.complete()
-    b.received(b"three")
+    with entries((names[0], 2, 0x8011), (names[2], 2, 0x8011)):
+        a, b = two(names, "UD", 2, 2)
+        a.send(b"one")
+        a.complete()
+        b.received(b"one")
+        b.recv(b.sge())
+        put(names[2], 2, 0x8012)
+        before = b.drops()
+        a.send(b"two")
+        a.complete()
+        b.no_completion(0.1)
+        assert b.drops() == before + 1
+        put(names[0], 2, 0x0012)
+        a.send(b"three")
+        a.complete()
+        b.received(b"three")
 
 
 def test_unused_index(names):
     """A queue pair cannot be modified to INIT with the index of an empty entry."""
-    put(names[0], 9, 0x8020)
-    a = Member(names[0], int(names[1]), "UD", 9)
-    b = Member(names[2], int(names[3]), "UD", 0)
-    a.join(b)
-    put(names[0], 9, 0)
-    late = Member(names[0], int(names[1]), "UD", 9)
-    try:
-        late.join(b)
-    except PyverbsRDMAError as error:
-        assert error.error_code == errno.EINVAL
-    else:
-        raise AssertionError("an empty entry was accepted")
+    with entries((names[0], 9, 0x8020)):
+        a = Member(names[0], int(names[1]), "UD", 9)
+        b = Member(names[2], int(names[3]), "UD", 0)
+        a.join(b)
+        put(names[0], 9, 0)
+        late = Member(names[0], int(names[1]), "UD", 9)
+        try:
+            late.join(b)
+        except PyverbsRDMAError as error:
+            assert error.error_code == errno.EINVAL
+        else:
+            raise AssertionError("an empty entry was accepted")
 
 
 GSI_KEY = 0x80010000

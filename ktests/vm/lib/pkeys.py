@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """The P_Key table of a device, and queue pairs in its partitions."""
+import contextlib
+
 from pyverbs.addr import AH, AHAttr, GlobalRoute
 from pyverbs.qp import QPAttr
 from pyverbs.wr import SendWR
@@ -23,6 +25,18 @@ def put(device, index, key):
 def table(device):
     with open(attribute(device)) as lines:
         return {int(index): int(key, 16) for index, key in (line.split() for line in lines)}
+
+
+@contextlib.contextmanager
+def entries(*them):
+    """Sets entries of tables, each a device, an index and a key, and clears them at the end: other tests expect the table of a new link."""
+    try:
+        for entry in them:
+            put(*entry)
+        yield
+    finally:
+        for device, index, _ in them:
+            put(device, index, 0)
 
 
 class Member(End):
