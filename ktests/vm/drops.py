@@ -321,6 +321,13 @@ def test_checksums(names):
 def test_bad_peer(names):
     """Packets in which only the source address is wrong are dropped: requests, acknowledgements and CNPs."""
     host.shell("ip -n a addr replace $1/24 dev va", OTHER_ADDRESS)
+    try:
+        bad_peers(names)
+    finally:
+        host.shell("ip -n a addr del $1/24 dev va", OTHER_ADDRESS)
+
+
+def bad_peers(names):
     target = Target(names, OTHER_ADDRESS, host.ip("b", 4))
     a, b = pair(target.names, **PATIENT)
 

@@ -158,18 +158,21 @@ def test_gid(names):
     GID drops the packets, because they do not come from the address that it expects."""
     ours = Member(names[0], int(names[1]), "UD", 0)
     subprocess.run(["ip", "-n", "a", "addr", "replace", f"{OTHER}/24", "dev", "va"], check=True)
-    other_gid = ours.ctx.query_gid(1, int(host.gid_index(names[0], OTHER)))
-    unused_gid = GID(str(other_gid.gid)[:-2] + "c8")
-    for kind in TYPES:
-        passes(*sides(names, kind))
-        try:
-            sides(names, kind, a_wrong={"gid": unused_gid})
-        except PyverbsRDMAError as error:
-            assert errno.ETIMEDOUT in (error.error_code,) or "Connection timed out" in str(error), error
-        else:
-            raise AssertionError(f"{kind}: a path to a GID that no host has")
-        if kind != "UD":
-            dropped(names, *sides(names, kind, b_wrong={"gid": other_gid}), "rx_bad_peer")
+    try:
+        other_gid = ours.ctx.query_gid(1, int(host.gid_index(names[0], OTHER)))
+        unused_gid = GID(str(other_gid.gid)[:-2] + "c8")
+        for kind in TYPES:
+            passes(*sides(names, kind))
+            try:
+                sides(names, kind, a_wrong={"gid": unused_gid})
+            except PyverbsRDMAError as error:
+                assert errno.ETIMEDOUT in (error.error_code,) or "Connection timed out" in str(error), error
+            else:
+                raise AssertionError(f"{kind}: a path to a GID that no host has")
+            if kind != "UD":
+                dropped(names, *sides(names, kind, b_wrong={"gid": other_gid}), "rx_bad_peer")
+    finally:
+        subprocess.run(["ip", "-n", "a", "addr", "del", f"{OTHER}/24", "dev", "va"], check=True)
 
 
 def test_qkey(names):
