@@ -7,6 +7,7 @@ import ctypes
 import json
 import os
 import socket
+import stat
 import subprocess
 import time
 
@@ -19,7 +20,7 @@ from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from pyverbs.wr import SGE, RecvWR, SendWR
 import pyverbs.enums as e
 
-from lib import host
+from lib import host, uverbs
 from lib.child_process import child_process
 from lib.counters import counter
 from lib.ends import completion, soon
@@ -240,12 +241,14 @@ def test_on_demand(names):
 def test_needs_privilege(names):
     """Creating a raw packet queue pair without CAP_NET_RAW fails."""
     # With access to the device file, only the missing capability makes the call fail.
-    host.shell("chmod -R a+rwX /dev/infiniband")
+    path = uverbs.path_of(names[0])
+    mode = stat.S_IMODE(os.stat(path).st_mode)
+    os.chmod(path, 0o666)
     try:
         with child_process(lambda: check_unprivileged(names[0])):
             pass
     finally:
-        host.shell("chmod 600 /dev/infiniband/*")
+        os.chmod(path, mode)
 
 
 def check_unprivileged(device):
