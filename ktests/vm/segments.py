@@ -613,19 +613,26 @@ def huge_page():
 
 def huge_mapping(size):
     """Maps one huge page repeatedly to `size` bytes of address space; None without huge pages."""
+    path = "/proc/sys/vm/nr_hugepages"
+
     def reserve(number):
-        with open("/proc/sys/vm/nr_hugepages", "w", encoding="ascii") as file:
-            file.write(number)
+        with open(path, "w", encoding="ascii") as file:
+            file.write(str(number))
 
     try:
-        reserve("4")
+        with open(path, encoding="ascii") as file:
+            before = int(file.read())
+    except FileNotFoundError:
+        return None
+    try:
+        reserve(before + 4)
         return repeated_mapping(size, huge_page(), os.MFD_HUGETLB)
     except (OSError, AssertionError):
         return None
     finally:
         # The kernel releases those that are mapped when they no longer are.
         with contextlib.suppress(OSError):
-            reserve("0")
+            reserve(before)
 
 
 def test_cost(names):
