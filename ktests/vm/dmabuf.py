@@ -5,7 +5,6 @@ udmabuf creates most buffers from files in memory, through which the tests acces
 """
 import errno
 import os
-import random
 import signal
 import struct
 import time
@@ -331,9 +330,7 @@ def test_region_takes_segments(names):
 
 def test_segments_at_random(names):
     """Adds and removes random ranges of memory and of buffers, and compares with a model of what is behind each page."""
-    seed = random.randrange(1 << 32)
-    print("seed", seed)
-    rng = random.Random(seed)
+    rng = host.random_of_run()
     a, b, mr, memory = segments.region(names, pages=4)
     space, zero = memory + 16 * PAGE, segments.pinned() - 4 * PAGE
     stores = [None, Buffer(), Buffer()]

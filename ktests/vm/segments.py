@@ -241,10 +241,7 @@ def test_unmapped(names):
 
 def test_at_random(names):
     """Adds and removes random ranges, and compares with a model of the memory behind each page."""
-    import random
-    seed = random.randrange(1 << 32)
-    print("seed", seed)
-    rng = random.Random(seed)
+    rng = host.random_of_run()
     a, b, mr, buffer = region(names, pages=4)
     space, pins = buffer + 16 * PAGE, Pins()
     # For each page of the region's addresses, the page of the buffer and the segment's handle.
