@@ -10,15 +10,16 @@
 
 #include <linux/ioctl.h>
 
-/*
- * These requests take the address of a page of the calling process. Closing the file undoes them.
- */
+/* These requests take the address of a page of the calling process. */
 
-/* Removes the page from the linear map, as after a machine check; the process keeps it mapped. */
+/*
+ * Removes the page from the linear map, as after a machine check, until the file is closed; the
+ * process keeps it mapped.
+ */
 #define KMEMORY_HIDE _IO('k', 1)
-/* Migrates the page to device private memory. */
+/* Migrates the page to device private memory, until a processor or a driver accesses it. */
 #define KMEMORY_MOVE _IO('k', 2)
-/* As KMEMORY_MOVE, and the device refuses to migrate it back. */
+/* As KMEMORY_MOVE, and the device refuses to migrate it back: it is lost when it is unmapped. */
 #define KMEMORY_LOSE _IO('k', 3)
 
 /* DMA buffers that move, which live as long as the files that stand for them. */

@@ -58,7 +58,7 @@ def secret_file(size=SIZE):
 
 
 def kmemory(request, addr):
-    """Calls /dev/kmemory. The effect lasts until the returned file is closed."""
+    """Calls /dev/kmemory. What HIDE does lasts until the returned file is closed; what MOVE and LOSE do does not depend on that file."""
     device = open("/dev/kmemory", "rb")
     if libc.ioctl(device.fileno(), request, addr):
         number = ctypes.get_errno()

@@ -504,7 +504,6 @@ def test_many(names):
     mr = MR(b.pd, PAGE, ACCESS, address=base)
     # Every other one first, then those between, which are inserted in the middle of the table.
     for n in [*range(2, MAX, 2), *range(1, MAX, 2)]:
-        # Memory in another order than the addresses.
         state = add(b, mr, base + n * PAGE, PAGE, base + n * PAGE)
     assert (state["segments"], state["bytes"], state["length"]) == (MAX, size, size), state
     refused(errno.ENOSPC, add, b, mr, base, PAGE, space)

@@ -20,7 +20,7 @@ IOCTL = (3 << 30) | (24 << 16) | (0x1B << 8) | 1
 
 
 def command(fd, number, body, response=0):
-    """Writes a command; `answer` is the length of the response, whose address is in the body."""
+    """Writes a command; `response` is the length of the response, whose address is in the body."""
     os.write(fd, struct.pack("=IHH", number, (8 + len(body)) // 4, response // 4) + body)
 
 
