@@ -37,7 +37,8 @@ GOALS = (
     Goal("latency 2 B and 4 KiB against siw", r"(send|write|read)_lat\.(2|4K)\..*", "siw", "<=", 1),
     Goal("without USO, 64 KiB and 1 MiB", LARGE + r"\.poll-nouso", "rdma_rxe", ">=", 3),
     Goal("bandwidth and messages against siw", r".*_(bw|rate)\..*", "siw", ">=", 1.5),
-    Goal("latency and times against siw", r".*_(lat|create|destroy|cpu)\..*", "siw", "<=", 0.67),
+    # siw's library arms a CQ without a call; a wake-up needs no driver.
+    Goal("latency and times against siw", r"(?!arm_|wakeup_).*_(lat|create|destroy|cpu)\..*", "siw", "<=", 0.67),
     Goal("1 MiB against TCP", r"(send|write|read)_bw\.1M\.poll", "tcp", ">=", 0.8),
     Goal("1 MiB, share of the limit", r"(send|write|read)_bw\.1M\.poll", "limit", ">=", 0.8),
     Goal("processor time per GiB, event driven", r".*_cpu\..*", "rdma_rxe", "<=", 0.4),
