@@ -494,8 +494,20 @@ exit $status
     def test_replaced_network_device(self):
         """The unit looks for the next device if its own has disappeared, and not if it is stopped; so it does if its start has failed."""
         unit, index, called = "rxe@eth0.service", self.root / "sys/class/net/eth0/ifindex", self.root / "called"
-        for name in ("systemd-run", "systemctl"):
-            self.program(name, f'[ ! -e ../disabled ] || exit 1; [ "$2" = is-enabled ] || echo "{name} $*" >>{called}')
+        # What systemd knows of the device and of the start of the unit.
+        known = {"ActiveState": "active", "ActiveEnterTimestampMonotonic": 100, "InactiveExitTimestampMonotonic": 200}
+
+        def systemd_knows(**changed):
+            (self.devices.parent / "known").write_text("".join(f"{name} {value}\n" for name, value in (known | changed).items()))
+        systemd_knows()
+        self.program("systemd-run", f'[ ! -e ../disabled ] || exit 1; echo "systemd-run $*" >>{called}')
+        self.program("systemctl", f"""
+case "$1 $2" in
+"show --value")
+	case "$5" in {unit} | sys-subsystem-net-devices-eth0.device) sed -n "s/^$4 //p" ../known ;; esac ;;
+"--quiet is-enabled") [ ! -e ../disabled ] ;;
+*) [ ! -e ../disabled ] || exit 1; echo "systemctl $*" >>{called} ;;
+esac""")
 
         def calls(verb):
             called.write_text("")
@@ -507,6 +519,12 @@ exit $status
         calls("up")
         self.assertEqual(calls("stopped"), "")
         self.assertEqual(calls("again"), start)
+        # The unit has started with a device of which systemd was not told before, or is not yet: it was stopped for the one before that.
+        systemd_knows(ActiveEnterTimestampMonotonic=201)
+        self.assertEqual(calls("stopped"), run)
+        systemd_knows(ActiveState="inactive")
+        self.assertEqual(calls("stopped"), run)
+        systemd_knows()
         index.write_text("6\n")
         # A reload is no start.
         calls("up")
