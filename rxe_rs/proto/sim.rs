@@ -730,19 +730,19 @@ impl Pair {
         next.into_iter().flatten().min()
     }
 
+    /// Whether one of the deferred packets of a side may be what its timers wait for.
+    fn defers_responses(&self, side: usize) -> bool {
+        self.deferred[side].iter().any(|(udp, _)| {
+            Packet::parse(udp, udp.len()).is_ok_and(|packet| packet.opcode().is_response())
+        })
+    }
+
     /// When the timer of each side expires.
     fn timers(&self) -> [Option<Instant>; 2] {
-        let mut timers = self.qps.each_ref().map(|qp| qp.poll_timeout());
-        for (timer, deferred) in timers.iter_mut().zip(&self.deferred) {
-            // A deferred packet may be the one that the timer waits for.
-            let answers = |(udp, _): &(Vec<u8>, HostTag)| {
-                Packet::parse(udp, udp.len()).is_ok_and(|p| p.opcode().is_response())
-            };
-            if deferred.iter().any(answers) {
-                *timer = None;
-            }
-        }
-        timers
+        [0, 1].map(|side| match self.defers_responses(side) {
+            true => self.qps[side].poll_resume(),
+            false => self.qps[side].poll_timeout(),
+        })
     }
 
     /// Processes all arrivals and timers up to `next`.
@@ -750,7 +750,7 @@ impl Pair {
         let (timers, pages) = (self.timers(), self.faults_done_at);
         self.now = self.now.max(next);
         for (side, timer) in timers.into_iter().enumerate() {
-            if timer.is_some_and(|t| t <= self.now) {
+            if timer.is_some_and(|t| t <= self.now) && !self.defers_responses(side) {
                 self.qps[side].handle_timeout(self.now, &mut self.hosts[side]);
             }
         }

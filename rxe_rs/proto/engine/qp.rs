@@ -162,6 +162,7 @@ impl Qp {
         self.req.una_psn = psn;
         self.req.received_psn = psn;
         self.req.psn = psn;
+        self.req.sent_psn = psn;
         self.req.max_psn = psn;
     }
 
@@ -490,14 +491,16 @@ impl Qp {
         if let Some(pkey) = self.cnp.due.take() {
             self.send_cnp(pkey, backend, tx);
         }
+        // A pause that is over must not stay a deadline while `handle_timeout` is not called.
+        self.paced_until = self.paced_until.filter(|at| *at > now);
         if self.tx_resume.is_some_and(|at| at > now) {
             return Progress::Idle;
         }
         self.tx_resume = None;
         let path = self.path_state();
         let budget = match self.paced_until {
-            Some(at) if at > now => 0,
-            _ => self.pacer.budget(now, path),
+            Some(_) => 0,
+            None => self.pacer.budget(now, path),
         };
         let mut tx = Meter::new(tx, budget);
         let progress = self.transmit(now, backend, &mut tx);
@@ -509,7 +512,7 @@ impl Qp {
         if !rate_limited {
             return progress;
         }
-        if self.paced_until.is_none_or(|at| at <= now) {
+        if self.paced_until.is_none() {
             let resume = self.pacer.resume_at(now);
             self.paced_until = Some(resume);
             // A paced sender requests an acknowledgement for each burst, and the pause does not
@@ -653,7 +656,7 @@ impl Qp {
     pub(super) fn note_drained(&mut self) {
         if self.is_drained() && !self.req.drained_reported {
             self.req.drained_reported = true;
-            self.events.sq_drained = self.attrs.sqd_async_notify;
+            self.events.sq_drained |= self.attrs.sqd_async_notify;
         }
     }
 

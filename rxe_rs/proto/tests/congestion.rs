@@ -341,6 +341,37 @@ fn plausible_cnps_leave_the_minimum_rate() {
     assert!(share >= 1, "{share} per cent");
 }
 
+/// A pause of a rate-limited sender ends although the timers do not run, because responses wait for
+/// a page fault: the end of the pause must not stay the deadline. So it is if transmission is also
+/// paused by a full queue then.
+#[test]
+fn pause_ends_without_the_timer() {
+    for busy in [false, true] {
+        let mut pair = slowed(0);
+        while pair.hosts[0].outstanding() > 0 || pair.qps[0].poll_resume().is_some() {
+            assert!(pair.step());
+        }
+        let mut posted = 0;
+        let resume = loop {
+            assert!(posted < 64, "the sender is not limited");
+            pair.post(0, wr(SendOp::Write, 1, 1024), 0);
+            posted += 1;
+            pair.transmit(0);
+            if let Some(at) = pair.qps[0].poll_resume() {
+                break at;
+            }
+        };
+        pair.now = resume;
+        if busy {
+            pair.qps[0].on_congestion(resume);
+        }
+        pair.transmit(0);
+        let next = pair.qps[0].poll_resume();
+        assert!(next.is_none_or(|at| at > pair.now), "busy: {busy}");
+        assert_eq!(next.is_some(), busy);
+    }
+}
+
 /// CNPs without BECN, or without recent packets that could have been marked, are ignored.
 #[test]
 fn ignored_cnps() {
