@@ -454,6 +454,19 @@ def test_receives_posted_in_error(names):
         b.no_completion(0.2)
 
 
+def test_receives_posted_after_a_send_error(names):
+    """The same if a request has failed as soon as it was posted, without any call behind that."""
+    for requests in (1, 2, 3):
+        a = pair(names)[0]
+        for _ in range(requests):
+            a.post(e.IBV_WR_SEND, a.sge(100, key=a.mr.lkey ^ 0x5500))
+        a.complete(e.IBV_WC_LOC_PROT_ERR)
+        for _ in range(requests - 1):
+            a.complete(e.IBV_WC_WR_FLUSH_ERR)
+        a.recv(a.sge(100), wr_id=5)
+        assert a.complete(e.IBV_WC_WR_FLUSH_ERR).wr_id == 5
+
+
 def test_refused_change_while_sending(names):
     """A request completes although changes to ERR are asked for and refused meanwhile: a queue pair about to stop sends what it owes, and so
     takes over the sending from another context."""

@@ -240,6 +240,7 @@ impl QpCtx {
             }
             inner.round_requested = false;
             let left = Self::accepts_sends(inner.engine.state()) && self.fetch_sends(&mut inner);
+            let failed = inner.engine.state() == State::Err;
             let (progress, wait) = self.fill_batch(&rcu, &mut inner, now, &mut batch);
             // The response that the timer waits for may be among the deferred packets.
             let deadline = match inner.paging.defers_responses() {
@@ -267,7 +268,11 @@ impl QpCtx {
                 Round::PageIn
             } else if let Some(mark) = wait {
                 Round::Full(mark)
-            } else if progress == Progress::More || (left && inner.sq.has_free_slots()) {
+            } else if progress == Progress::More
+                || (left && inner.sq.has_free_slots())
+                || (!failed && inner.engine.state() == State::Err)
+            {
+                // If a request has failed, the next round looks for receives that are posted.
                 Round::More
             } else {
                 Round::Done
