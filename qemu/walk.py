@@ -50,7 +50,7 @@ NOT_STEPS = {
         "fail_oldest fail_with handle_loss keep learn lost move_cursor nak_and_fail note_fault on_answered on_gap_closed owe_nak on_retransmit overflow probe_oldest raise_error_event "
         "record_fault recv_error refuse_duplicate repeat replay_kept request_missing room_for_sends rxe_rs_tx_undo send_ack_before start_page_in start_work waits_for_room",
     "timers, pacing and records":
-        "advance_past arm_at arm_timer budget kick kick_elsewhere note_drained note_fill note_in_flight on_acknowledged on_marked "
+        "advance_past arm_at arm_timer budget kick kick_elsewhere note_drained note_fill note_in_flight note_sent on_acknowledged on_marked "
         "on_packet on_request on_request_sent on_sent postpone raise_events rearm request_ack resume_at rxe_rs_ct_confirm spend sync_consumer traffic try_get",
 }
 

@@ -58,7 +58,7 @@ impl Qp {
         }
         let psn = packet.bth().psn;
         // Only PSNs in flight can be acknowledged.
-        if psn.is_before(self.req.una_psn) || !psn.is_before(self.req.max_psn) {
+        if psn.is_before(self.req.una_psn) || !psn.is_before(self.req.sent_psn) {
             backend.count(Count::UnmatchedResponse);
             self.duplicate_response(now, packet);
             return Handled::Done;
@@ -96,7 +96,7 @@ impl Qp {
         let behind = u32::try_from(self.req.una_psn.delta(packet.bth().psn)).unwrap_or(0);
         let recent = (1..=CongestionWindow::MAX).contains(&behind);
         let data = packet.opcode().operation() != Operation::Acknowledge;
-        if recent && data && self.req.duplicate_responses < CongestionWindow::MAX {
+        if recent && data && u32::from(self.req.duplicate_responses) < CongestionWindow::MAX {
             self.req.duplicate_responses = self.req.duplicate_responses.saturating_add(1);
             self.extend_timer(now);
         }

@@ -111,6 +111,8 @@ impl BatchTracker {
         if self.single_before.is_some_and(|end| is_long_past(end, psn)) {
             self.single_before = None;
         }
+        // Nothing else may end the tracking of an acknowledgement for as long.
+        self.second = self.second.filter(|second| !is_long_past(*second, psn));
         match self.second {
             Some(second) if second == psn && index != 1 => self.second = None,
             None if index == 1 => {
@@ -479,6 +481,22 @@ mod tests {
         state.on_request(psn, 1);
         state.on_go_back(BEGIN, psn);
         assert_eq!(state.score, SCORE_LOST);
+    }
+
+    /// The first acknowledgement that followed a reply arrived, and nothing said so. Half of all
+    /// PSNs later the path damages each that does.
+    #[test]
+    fn damaged_acknowledgements_half_of_all_psns_later() {
+        let mut state = GsoPolicy::new();
+        for n in 0..4 {
+            state.on_ack(Psn::new(5 + (n << 21)), 1);
+        }
+        let first = 5 + (1 << 23) + 100;
+        let damaged = (first..first + 30).map(Psn::new).filter(|psn| {
+            state.on_ack(*psn, 1);
+            state.on_duplicate(BEGIN, *psn)
+        });
+        assert_eq!(damaged.count(), 1);
     }
 
     /// New requests of the peer show that it has received earlier responses.

@@ -35,7 +35,7 @@ const MAX_FREE_TIMEOUTS: u8 = 16;
 /// Requester state of a QP.
 ///
 /// Indices are free-running: `una <= cur <= unsent <= sends_posted()`. PSNs:
-/// `una_psn <= psn <= max_psn`.
+/// `una_psn <= psn <= sent_psn <= max_psn`.
 #[derive(Debug)]
 pub(super) struct Requester {
     /// Index of the oldest WQE that has not completed.
@@ -50,7 +50,9 @@ pub(super) struct Requester {
     pub(super) una_psn: Psn,
     /// PSN of the next packet to send.
     pub(super) psn: Psn,
-    /// One past the highest PSN in use.
+    /// One past the highest PSN of a packet that has been sent, and of its responses.
+    pub(super) sent_psn: Psn,
+    /// One past the highest PSN in use: a message has all of its PSNs from its first packet on.
     pub(super) max_psn: Psn,
     /// One past the highest PSN that the peer is known to have received. Beyond `una_psn` if a
     /// response of a READ or ATOMIC was lost.
@@ -68,8 +70,8 @@ pub(super) struct Requester {
     pub(super) rnr_since: Option<Instant>,
     /// READ and ATOMIC requests outstanding.
     pub(super) rd_atomic_outstanding: u8,
-    /// Packets sent since the last one with the AckReq bit.
-    since_ack_req: u32,
+    /// Packets sent since the last one with the AckReq bit, at most `u16::MAX`.
+    since_ack_req: u16,
     /// When one with the AckReq bit was last sent.
     ack_requested_at: Instant,
     /// Packets with payload sent since the last one that followed another in a GSO batch.
@@ -105,7 +107,7 @@ pub(super) struct Requester {
     /// PSN of the response packet that a probe READ requested.
     pub(super) probed_psn: Option<Psn>,
     /// Duplicate responses since the last progress or retry.
-    pub(super) duplicate_responses: u32,
+    pub(super) duplicate_responses: u16,
     /// Time up to which they, and early ones, may extend the acknowledgement timer.
     pub(super) rearm_limit: Option<Instant>,
     /// Loss timer: when to retransmit the oldest request after an unproven or early sign of loss.
@@ -165,6 +167,7 @@ impl Requester {
             offset: 0,
             una_psn: Psn::new(0),
             psn: Psn::new(0),
+            sent_psn: Psn::new(0),
             max_psn: Psn::new(0),
             received_psn: Psn::new(0),
             retries: 0,
@@ -217,6 +220,7 @@ impl Requester {
         self.offset = 0;
         self.una_psn = self.max_psn;
         self.psn = self.max_psn;
+        self.sent_psn = self.max_psn;
         self.received_psn = self.max_psn;
         self.rd_atomic_outstanding = 0;
         self.deadline = None;
@@ -240,6 +244,14 @@ impl Requester {
         self.repeat = None;
         self.refusal = None;
         self.prober = Prober::new();
+    }
+
+    /// The cursor has passed packets that have been sent.
+    #[inline]
+    fn note_sent(&mut self) {
+        if self.sent_psn.is_before(self.psn) {
+            self.sent_psn = self.psn;
+        }
     }
 
     pub(super) fn refill_retries(&mut self, attrs: &Attrs) {
@@ -287,9 +299,15 @@ impl Requester {
     }
 
     /// Restarts the acknowledgement timer if anything is outstanding, else stops it. It does not
-    /// run during the wait after an RNR NAK: what is sent then shows what else was lost.
+    /// run during the wait after an RNR NAK: what is sent then shows what else was lost. While the
+    /// next packet waits for a page, what has been sent is outstanding: the timer starts again with
+    /// that packet.
     pub(super) fn rearm(&mut self, now: Instant, attrs: &Attrs) {
-        let outstanding = self.una_psn != self.max_psn && self.rnr_until.is_none();
+        let end = match self.fault_pending {
+            true => self.psn,
+            false => self.max_psn,
+        };
+        let outstanding = self.una_psn != end && self.rnr_until.is_none();
         self.deadline = if outstanding {
             ack_deadline(now, attrs)
         } else {
@@ -385,6 +403,7 @@ impl Qp {
                 return Progress::Idle;
             };
             if !self.req.is_repeating() && self.exceeds_window(&wqe.wr) {
+                self.req.fault_pending = false;
                 return self.request_ack(now, produced, backend, tx);
             }
             let outcome = match (wqe.invalid, &wqe.wr.body) {
@@ -406,6 +425,15 @@ impl Qp {
             };
             match outcome {
                 SendOutcome::Sent => {}
+                SendOutcome::Blocked if self.req.fault_pending && !self.req.is_repeating() => {
+                    // What has been sent is acknowledged meanwhile.
+                    let progress = self.request_ack(now, produced, backend, tx);
+                    self.req.fault_pending = true;
+                    if self.req.psn == self.req.una_psn {
+                        self.req.rearm(now, &self.attrs);
+                    }
+                    return progress;
+                }
                 SendOutcome::Blocked => return Progress::Idle,
                 SendOutcome::Fail(status) => {
                     // Completions are in order: earlier requests complete first.
@@ -625,6 +653,7 @@ impl Qp {
     /// Moves the cursor to the WQE after `wqe`.
     fn advance_past(&mut self, wqe: &SendWqe) {
         self.req.psn = wqe.psns.last.next();
+        self.req.note_sent();
         self.req.cur = self.req.cur.wrapping_add(1);
         self.req.offset = 0;
         self.req.since_ack_req = 0;

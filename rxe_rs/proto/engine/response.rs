@@ -342,7 +342,13 @@ impl Qp {
                     return Progress::Idle;
                 }
                 // Responses stay in order.
-                ResponseOutcome::PageFault => return Progress::Idle,
+                ResponseOutcome::PageFault => {
+                    let tx = tx.unlimited();
+                    if tx.has_room() {
+                        self.send_ack_before(now, &response, backend, tx);
+                    }
+                    return Progress::Idle;
+                }
                 ResponseOutcome::Refused => {
                     // The region was invalidated after the request had been accepted.
                     let psn = match response.body {
@@ -428,8 +434,9 @@ impl Qp {
         self.transmit_ack(now, psn, syndrome, msn, backend, tx)
     }
 
-    /// Sends the pending ACK for the requests before a READ whose data waits for pacing, with the
-    /// MSN of those. Not needed once the first data is sent, which acknowledges the same.
+    /// Sends the pending ACK for the requests before a READ whose data waits for pacing or for a
+    /// page, with the MSN of those. Not needed once the first data is sent, which acknowledges the
+    /// same.
     fn send_ack_before(
         &mut self,
         now: Instant,

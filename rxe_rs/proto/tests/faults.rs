@@ -6,8 +6,9 @@ use rxe_proto::engine::backend::Count;
 use rxe_proto::engine::wc::WcStatus;
 use rxe_proto::engine::wr::SendOp;
 use rxe_proto::engine::{Service, State};
-use rxe_proto::ids::{Psn, Qpn, RKey};
+use rxe_proto::ids::{Msn, Mtu, Psn, Qpn, RKey};
 use rxe_proto::sim::{seeds, set_remote, set_rkey, wr, Link, Pair, RecvBuf, RKEY};
+use rxe_proto::wire::aeth::NakCode;
 use rxe_proto::wire::{Aeth, Bth, Headers, Opcode, Operation, Syndrome};
 
 const SECOND: u64 = 1_000_000_000;
@@ -241,6 +242,46 @@ fn acknowledgement_of_packets_never_sent() {
             assert!(pair.hosts[0].sent.is_empty(), "{syndrome:#x} +{ahead}");
             assert_eq!(pair.qps[0].state(), State::Rts);
         }
+    }
+}
+
+/// A message has all of its PSNs when its first packet is sent. Only those of packets that have
+/// been sent can be acknowledged.
+#[test]
+fn acknowledgement_of_the_rest_of_a_message() {
+    const PACKETS: u32 = 400;
+    for syndrome in [
+        Syndrome::Ack { credits: 0x1f },
+        Syndrome::RnrNak { timer: 1 },
+        Syndrome::Nak(NakCode::PsnSequence),
+    ] {
+        let lossy = Link {
+            loss: 1.0,
+            ..Link::PERFECT
+        };
+        let mut pair = Pair::new(5, lossy, Mtu::Mtu1024, 1 << 20);
+        let first = pair.qps[0].sq_psn();
+        pair.post(0, wr(SendOp::Send, 1, PACKETS * 1024), 0);
+        pair.transmit(0);
+        let sent = pair.packets_sent as u32;
+        assert!((1..PACKETS).contains(&sent), "{sent} packets");
+        let counted = |pair: &Pair| pair.hosts[0].counts[Count::UnmatchedResponse];
+        for (n, ahead) in [sent, PACKETS - 1].into_iter().enumerate() {
+            let msn = match syndrome {
+                Syndrome::Ack { .. } if ahead == PACKETS - 1 => 1,
+                _ => 0,
+            };
+            let bth = Bth::new(
+                Opcode::RC_ACKNOWLEDGE,
+                Qpn::new(0x11),
+                first.wrapping_add(ahead),
+            );
+            let aeth = Aeth::new(syndrome, Msn::new(msn));
+            pair.inject(0, Headers::new(bth).aeth(aeth), &[]);
+            assert_eq!(counted(&pair), n as u64 + 1, "{syndrome:?} +{ahead}");
+        }
+        assert!(pair.hosts[0].sent.is_empty(), "{syndrome:?}");
+        assert_eq!(pair.qps[0].state(), State::Rts);
     }
 }
 

@@ -184,6 +184,77 @@ fn page_faults_use_no_retries() {
     assert_eq!(pair.hosts[0].counts[Count::Timeout], 0);
 }
 
+/// Runs both sides for `ns` nanoseconds as [`Pair::run`] does, but no page fault ends. Returns how
+/// often the timer of side 0 expired.
+fn run_with_page_faults(pair: &mut Pair, ns: u64) -> u64 {
+    let (end, mut expired) = (pair.now + ns, 0);
+    while pair.now < end {
+        for side in 0..2 {
+            pair.transmit(side);
+        }
+        if pair.deliver_next() {
+            continue;
+        }
+        let timers = pair.qps.each_ref().map(|qp| qp.poll_timeout());
+        let Some(next) = timers.into_iter().flatten().min() else {
+            break;
+        };
+        pair.now = pair.now.max(next);
+        for (side, timer) in timers.into_iter().enumerate() {
+            if timer.is_some_and(|at| at <= pair.now) {
+                pair.qps[side].handle_timeout(pair.now, &mut pair.hosts[side]);
+                expired += u64::from(side == 0);
+            }
+        }
+    }
+    expired
+}
+
+/// Posts a WRITE of one packet, and one of four, whose last page is absent.
+fn write_behind_another(pair: &mut Pair) {
+    pair.post(0, wr(SendOp::Write, 1, 100), FROM);
+    pair.hosts[0].absent.get_mut().insert(FROM / PAGE + 3);
+    pair.post(0, wr(SendOp::Write, 2, 4 * 1024), FROM);
+}
+
+/// A page fault may take as long as a process likes: the timer must not expire all the time.
+#[test]
+fn page_faults_do_not_keep_the_timer_running() {
+    let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, MEMORY);
+    pair.qps[0].attrs.timeout = 1;
+    write_behind_another(&mut pair);
+    let expired = run_with_page_faults(&mut pair, 1_000_000_000);
+    assert_eq!(pair.statuses(0), [(1, WcStatus::Success)]);
+    assert!(expired < 20, "{expired} times");
+    pair.hosts[0].absent.get_mut().clear();
+    pair.run(1_000_000_000);
+    assert_eq!(pair.statuses(0), [1, 2].map(|id| (id, WcStatus::Success)));
+}
+
+/// What precedes a packet that waits for a page does not wait for that: it is acknowledged, or sent
+/// again if it was lost, and fails if the peer is gone.
+#[test]
+fn packets_before_a_page_fault_do_not_wait() {
+    for outage in [0, 100_000_000, 10_000_000_000] {
+        let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, MEMORY);
+        pair.qps[0].attrs.timeout = 14;
+        let first = pair.qps[1].rq_psn();
+        write_behind_another(&mut pair);
+        pair.link.loss = 1.0;
+        run_with_page_faults(&mut pair, outage);
+        pair.link.loss = 0.0;
+        run_with_page_faults(&mut pair, 1_000_000_000);
+        if outage > 1_000_000_000 {
+            let wanted = [(1, WcStatus::RetryExcErr), (2, WcStatus::WrFlushErr)];
+            assert_eq!(pair.statuses(0), wanted);
+            continue;
+        }
+        assert_eq!(pair.statuses(0), [(1, WcStatus::Success)], "{outage} ns");
+        assert_eq!(pair.qps[1].rq_psn(), first.wrapping_add(4));
+        assert_eq!(pair.qps[0].in_flight(), 0, "not all is acknowledged");
+    }
+}
+
 /// A frame whose buffer causes a page fault is dropped and counted, and the next one uses the
 /// receive WQE.
 #[test]

@@ -357,6 +357,31 @@ fn ack_before_a_held_read_names_no_read() {
     assert_eq!(acknowledgements(&pair), [ack]);
 }
 
+/// The data of a READ waits for a page, and the acknowledgement of the WRITE before it does not.
+#[test]
+fn ack_before_a_page_fault() {
+    let mut pair = Pair::small(Service::Rc, 1, Link::PERFECT);
+    let psn = pair.qps[1].rq_psn();
+    pair.hosts[1]
+        .absent
+        .get_mut()
+        .insert(REMOTE as usize / PAGE);
+    for (operation, psn, len) in [
+        (Operation::WriteOnly, psn, 0),
+        (Operation::ReadRequest, psn.next(), 8),
+    ] {
+        let mut bth = Bth::new(Opcode::rc(operation), Qpn::new(0x12), psn);
+        bth.ack_req = true;
+        pair.inject(1, Headers::new(bth).reth(REMOTE, RKEY, len), &[]);
+    }
+    pair.transmit(1);
+    let ack = (psn, 1, Syndrome::Ack { credits: 0x1f });
+    assert_eq!(acknowledgements(&pair), [ack]);
+    assert_eq!(pair.packets_in_flight().count(), 1);
+    pair.transmit(1);
+    assert_eq!(acknowledgements(&pair), [ack], "acknowledged twice");
+}
+
 /// A READ is repeated whose memory is gone, in the midst of the response to a later one. rdma_rxe
 /// would take a NAK there for the later READ's.
 #[test]
@@ -429,6 +454,49 @@ fn peer_gone_behind_a_page_fault() {
     pair.run(4000 * MS);
     let gone = Some((4, WcStatus::RetryExcErr));
     assert_eq!(pair.statuses(0).get(3).copied(), gone);
+}
+
+/// A READ has to be repeated, which waits for the response to the one before it because the window
+/// has shrunk, and behind them a WRITE waits for a page. When that is there the READs wait for the
+/// peer, not for the page: after an outage they are repeated, and if the peer is gone they fail.
+#[test]
+fn outage_behind_a_page_fault() {
+    for outage in [100 * MS, 10_000 * MS] {
+        let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, 1 << 20);
+        for qp in &mut pair.qps {
+            // Neither side keeps packets.
+            qp.attrs.token = 0;
+        }
+        pair.qps[0].attrs.timeout = 14;
+        let first = pair.qps[0].sq_psn();
+        let page = (1 << 20) - PAGE;
+        pair.hosts[0].absent.get_mut().insert(page / PAGE);
+        pair.post(0, wr(SendOp::Read, 1, 10 * MTU), 0);
+        pair.post(0, wr(SendOp::Read, 2, 240 * MTU), 0x4000);
+        pair.post(0, wr(SendOp::Read, 3, MTU), 0x50000);
+        pair.post(0, wr(SendOp::Write, 4, 100), page);
+        pair.transmit(0);
+        let (second, last) = (first.wrapping_add(10), first.wrapping_add(9));
+        assert_eq!(pair.drop_chosen(|packet| packet.bth().psn == second), 1);
+        while pair.deliver_next() {}
+        pair.transmit(1);
+        assert_eq!(pair.drop_chosen(|packet| packet.bth().psn == last), 1);
+        while pair.deliver_next() {}
+        pair.transmit(0);
+        assert_eq!(pair.hosts[0].counts[Count::SequenceNakReceived], 1);
+        assert_eq!(pair.packets_in_flight().count(), 0, "nothing waits");
+        pair.hosts[0].absent.get_mut().clear();
+        pair.link.loss = 1.0;
+        pair.run(outage);
+        pair.link.loss = 0.0;
+        pair.run(1000 * MS);
+        let done = pair.statuses(0);
+        if outage > 1000 * MS {
+            assert_eq!(done.first(), Some(&(1, WcStatus::RetryExcErr)));
+        } else {
+            assert_eq!(done, [1, 2, 3, 4].map(|id| (id, WcStatus::Success)));
+        }
+    }
 }
 
 /// The response to a READ is lost, and then packets of the WRITE behind it, one after the other. As

@@ -226,6 +226,18 @@ fn sq_drained_event() {
     }
 }
 
+/// An event that has not been taken yet is raised although the next drain asks for none.
+#[test]
+fn sq_drained_event_stays() {
+    let mut pair = Pair::small(Service::Rc, 1, Link::PERFECT);
+    for notify in [true, false] {
+        pair.qps[0].attrs.sqd_async_notify = notify;
+        pair.set_state(0, State::Sqd);
+        pair.set_state(0, State::Rts);
+    }
+    assert!(pair.qps[0].take_events().sq_drained);
+}
+
 /// A refused request raises its event, unless a receive completion reports it.
 #[test]
 fn events_of_refused_requests() {

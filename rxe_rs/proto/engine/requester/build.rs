@@ -141,7 +141,7 @@ impl Qp {
             bth.se = wr.flags.solicited && wr.body.is_solicitable();
         }
         let rc = self.service == Service::Rc;
-        let since = self.req.since_ack_req.saturating_add(count);
+        let since = u32::from(self.req.since_ack_req).saturating_add(count);
         let next = index.wrapping_add(1);
         let queue_ends = last
             && Self::ends_at(next, produced, backend)
@@ -193,9 +193,13 @@ impl Qp {
         if ack_req {
             self.req.ack_requested_at = now;
         }
-        self.req.since_ack_req = if ack_req { 0 } else { since };
+        self.req.since_ack_req = match ack_req {
+            true => 0,
+            false => u16::try_from(since).unwrap_or(u16::MAX),
+        };
         self.req.ack_now &= !ack_req;
         self.req.psn = self.req.psn.wrapping_add(count);
+        self.req.note_sent();
         if last {
             self.req.cur = next;
             self.req.offset = 0;

@@ -49,6 +49,7 @@ impl Qp {
     /// Moves the cursor to `psn`, which is between `una_psn` and `max_psn`.
     pub(in crate::engine) fn move_cursor(&mut self, psn: Psn, backend: &mut impl Backend) {
         self.req.repeat = None;
+        self.req.fault_pending = false;
         let mtu = self.attrs.mtu.bytes();
         let mut index = self.req.una;
         while index_before(index, self.req.unsent) {
@@ -481,11 +482,6 @@ impl Qp {
         }
         if self.req.deadline.is_some_and(|at| at <= now) {
             self.req.deadline = None;
-            if self.req.fault_pending {
-                // Transmission waits for a local page fault, the peer may have answered everything.
-                self.req.rearm(now, &self.attrs);
-                return;
-            }
             if matches!(self.state, State::Rts | State::Sqd) && self.req.una_psn != self.req.max_psn
             {
                 backend.count(Count::Timeout);
