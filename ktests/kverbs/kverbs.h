@@ -133,6 +133,7 @@ extern const struct test reg_tests[];
 extern const struct test segment_tests[];
 extern const struct test queue_tests[];
 extern const struct test post_tests[];
+extern const struct test batching_tests[];
 extern const struct test path_tests[];
 
 #endif

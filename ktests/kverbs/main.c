@@ -21,7 +21,7 @@ module_param(only, charp, 0444);
 MODULE_PARM_DESC(only, "name of the one test to run");
 
 static const struct test *const groups[] = {
-	reg_tests, segment_tests, queue_tests, post_tests, path_tests,
+	reg_tests, segment_tests, queue_tests, post_tests, batching_tests, path_tests,
 };
 
 /* The first failure of the running test; empty if there is none. */
