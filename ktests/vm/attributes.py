@@ -145,9 +145,14 @@ class Device:
 
 
 def test_out_of_range(names):
-    name = names[0]
-    device = Device(name, int(names[1]))
-    log = DebugMessages()
+    with contextlib.closing(DebugMessages()) as log:
+        wrong = out_of_range(names[0], int(names[1]), log)
+    assert not wrong, "\n".join(wrong)
+
+
+def out_of_range(name, gid_index, log):
+    """Makes each call; returns what was wrong."""
+    device = Device(name, gid_index)
     wrong = []
     for title, call, error, reason in device.calls():
         log.read()
@@ -181,7 +186,7 @@ def test_out_of_range(names):
     said = [line for line in log.read() if name in line]
     if not any(f"QP {own.qp_num}: a send request completed in error: local protection error" in line for line in said):
         wrong.append(f"the log does not have the failed work request: {said}")
-    assert not wrong, "\n".join(wrong)
+    return wrong
 
 
 def test_granted(names):

@@ -15,7 +15,7 @@ import pyverbs.enums as e
 from lib import host
 from lib.case import skip
 from lib.child_process import child_process
-from lib.counters import counter, so_far, total
+from lib.counters import counter, grows, so_far, stays, total
 from lib.ends import ACCESS, End, happens, pair, pattern, write_and_read
 from lib.keys import BINDABLE, bind, bind1
 from lib.memory import provide
@@ -24,15 +24,6 @@ from lib.odp import ON_DEMAND, PAGE, Area
 DEFAULTS = dict(timeout=60, driver="rxe_rs", reason="rdma_rxe sends packets of the path MTU only")
 # With the path MTU of 1024 more than two merged packets.
 SIZE = 200000
-
-
-def grows(name, before):
-    return happens(lambda: total(name) > before, 5)
-
-
-def stays(name, before):
-    """Whether a counter has not grown. The RDMA core shows values of up to 10 ms ago."""
-    return not happens(lambda: total(name) > before, 0.1)
 
 
 def transfer(a, b, rounds=3, size=SIZE):

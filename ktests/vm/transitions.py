@@ -22,7 +22,7 @@ from pyverbs.addr import AH, AHAttr, GlobalRoute
 from pyverbs.wr import SendWR
 import pyverbs.enums as e
 
-from lib import debug_messages, host
+from lib import host
 from lib.ends import End
 from lib.libibverbs import VERBS, pointer_of
 
@@ -221,10 +221,6 @@ class Walker:
             self.enter(state)
             accepted_calls += sum(self.walk(state, target, rng, every) for target in STATES)
         return accepted_calls
-
-
-def beforehand():
-    debug_messages.disable()
 
 
 def extent():

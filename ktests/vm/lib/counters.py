@@ -4,6 +4,7 @@ import os
 import time
 
 from lib import host
+from lib.ends import happens
 
 
 def counter(device, name):
@@ -21,6 +22,16 @@ def so_far(read, *arguments):
     ago, and a test that begins with one of those takes what was counted since then for its own."""
     time.sleep(0.05)
     return read(*arguments)
+
+
+def grows(name, before, read=total):
+    """Whether a counter becomes greater than it was."""
+    return happens(lambda: read(name) > before, 5)
+
+
+def stays(name, before, read=total):
+    """Whether a counter has not become greater. The RDMA core shows values of up to 10 ms ago."""
+    return not happens(lambda: read(name) > before, 0.1)
 
 
 def is_drop(name):

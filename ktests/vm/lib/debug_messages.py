@@ -2,7 +2,6 @@
 """The messages that the driver logs at debug level about each call that it refuses: "DEVICE: OPERATION: -ERROR"."""
 import contextlib
 import errno
-import functools
 import os
 import re
 
@@ -14,27 +13,18 @@ def switch(flag):
         control.write(f"module rxe_rs {flag}p")
 
 
-@functools.cache
-def enable():
-    switch("+")
-
-
-def disable():
-    """For a test whose refused calls would overwrite the kernel log: the messages stay enabled after the tests that need them."""
-    with contextlib.suppress(FileNotFoundError):
-        switch("-")
-
-
 def name_of(number):
     """The name by which the kernel prints an error; Python has another one for this one."""
     return "EOPNOTSUPP" if number == errno.EOPNOTSUPP else errno.errorcode[number]
 
 
 class DebugMessages:
-    """The messages of the kernel log from now on."""
+    """The messages of the kernel log from now on. The driver logs them until the last object is closed: other tests would fill the log."""
+    opened = 0
 
     def __init__(self):
-        enable()
+        DebugMessages.opened += 1
+        switch("+")
         self.log = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
         os.lseek(self.log, 0, os.SEEK_END)
 
@@ -52,6 +42,9 @@ class DebugMessages:
 
     def close(self):
         os.close(self.log)
+        DebugMessages.opened -= 1
+        if not DebugMessages.opened:
+            switch("-")
 
 
 def refusal(number, operation=r"\w+", device=r"rxe_\w+"):
