@@ -374,13 +374,13 @@ exit $status
 """)
         path.chmod(0o755)
 
-    def rxe_link(self, verb, rename, interrupt=0, program=DEB / "rxe-link", unit=None):
+    def rxe_link(self, verb, rename, interrupt=0, program=DEB / "rxe-link", netdev="eth0", unit=None):
         """Runs it in a process group of its own, of which each process gets SIGTERM at the end of call number `interrupt`; for the unit of that
         name, if there is one."""
         for name, number in (("rename", rename), ("calls", 0), ("interrupt", interrupt)):
             (self.devices.parent / name).write_text(str(number))
         environment = {"RXE_LINK_ROOT": str(self.root)} | ({"RUNTIME_DIRECTORY": str(self.root)} if unit else {})
-        done = subprocess.run([program, verb, "eth0", *filter(None, [unit])], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        done = subprocess.run([program, verb, netdev, *filter(None, [unit])], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                               start_new_session=True, env={**os.environ, **environment})
         return done.returncode, done.stdout
 
@@ -500,7 +500,7 @@ exit $status
         def systemd_knows(**changed):
             (self.devices.parent / "known").write_text("".join(f"{name} {value}\n" for name, value in (known | changed).items()))
         systemd_knows()
-        self.program("systemd-run", f'[ ! -e ../disabled ] || exit 1; echo "systemd-run $*" >>{called}')
+        self.program("systemd-run", f'[ ! -e ../disabled ] || exit 1; printf "systemd-run %s\\n" "$*" >>{called}')
         self.program("systemctl", f"""
 case "$1 $2" in
 "show --value")
@@ -529,6 +529,9 @@ esac""")
         # A reload is no start.
         calls("up")
         self.assertEqual(calls("stopped"), run)
+        # systemd-run reads escapes in the value of the property, and not in the arguments of the command.
+        self.assertEqual(self.rxe_link("stopped", 1000, netdev="br-lan", unit=r"rxe@br\x2dlan.service"), (0, ""))
+        self.assertIn(rf"--property=After=rxe@br\\x2dlan.service {DEB / 'rxe-link'} again br-lan rxe@br\x2dlan.service", called.read_text())
         (self.devices.parent / "disabled").touch()
         self.assertEqual(calls("again"), "")
         # The shutdown refuses the call.
