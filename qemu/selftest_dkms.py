@@ -317,6 +317,16 @@ esac""")
         self.script("postinst", "triggered")
         self.assertEqual((self.names(), self.module.read_text()), (["rxe_rs.ko.xz"], "1.0\nnew\n"))
 
+    def test_removed_kernel(self):
+        """DKMS does not know of what an upgrade has put back."""
+        self.put("broken", "")
+        self.script("prerm", "upgrade")
+        self.script("postinst", "configure")
+        self.assertEqual(self.names(), ["rxe_rs.ko.xz"])
+        (self.root / f"lib/modules/{self.KERNEL}/modules.order").unlink()
+        self.script("postinst", "triggered")
+        self.assertFalse(self.module.parent.exists())
+
     def test_package_of_the_module(self):
         """It has been installed meanwhile, and its module is used."""
         self.put("broken", "")
