@@ -70,7 +70,8 @@ def field(module, name):
 
 def below(folder, prefix):
     """The files below a folder, each with its name in the machine."""
-    return {f"{prefix}/{path.relative_to(folder)}": path for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {f"{prefix}/{path.relative_to(folder)}": path for path in sorted(folder.rglob("*"))
+            if path.is_file() and path.parent.name != "__pycache__"}
 
 
 def parts(boot):

@@ -91,6 +91,7 @@ status on 2 sh -c 'kill -KILL $$'
 status on 2 no-such-command
 status on 1 hostname
 status on 3 true
+echo line | { on 1 cat; on 2 cat; cat; }
 on 2 sleep 1234 &
 on 2 sh -c 'until pgrep -fx "sleep 1234"; do sleep 0.1; done' >/dev/null
 kill $!
@@ -186,7 +187,7 @@ class Ci(Machines):
     def test_commands_on_another_machine(self):
         status, out, err = self.run_ci(["--nodes", "2", "--env", "WORD=a b"], "bash", "-c", ON)
         self.assertEqual(out.splitlines(), ["node2", str(self.folder), "2 fd77::2 a b", "status 3", "status 137", "status 127", "node1", "status 0",
-                                            "status 125", "killed"], err)
+                                            "status 125", "line", "killed"], err)
         self.assertEqual(status, 0)
         self.assertEqual(err.splitlines()[0], "error")
 

@@ -63,13 +63,10 @@ impl Trial {
 
 impl Default for Kvm {
     fn default() -> Self {
-        let cache = cli::variable("XDG_CACHE_HOME")
-            .map(PathBuf::from)
-            .or_else(|| cli::variable("HOME").map(|home| Path::new(&home).join(".cache")));
         Self {
             device: "/dev/kvm".into(),
             limit: Duration::from_secs(20),
-            memo: cache.map(|cache| cache.join("rxe-ci/kvm.json")),
+            memo: cli::cache().map(|cache| cache.join("kvm.json")),
             distrusted: false,
             suspected: None,
         }

@@ -4,7 +4,7 @@
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use std::env;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Runs a command in virtual machines that have an RDMA device (RoCE v2 in software, rxe_rs), so
 /// that RDMA programs can be tested where there is no RDMA hardware.
@@ -49,8 +49,8 @@ reason on standard error; 128 and the number of the signal that ends rxe-ci (130
 it is that of the first machine whose command fails.
 
 Prepared machines are searched in --machine; without it in $RXE_CI_MACHINE; without both in \
-./out/ci, ~/.cache/rxe-ci and /usr/share/rxe-ci. Each is a folder of a machine, or has such \
-folders. $RXE_CI_QEMU names the program that is used as qemu-system-x86_64.")]
+./out/ci, ~/.cache/rxe-ci ($XDG_CACHE_HOME/rxe-ci if that is set) and /usr/share/rxe-ci. Each is \
+a folder of a machine, or has such folders. $RXE_CI_QEMU names the program that is used as qemu-system-x86_64.")]
 pub struct Run {
     /// The kernel: a series (7.3) or a release (uname -r). Default: the newest of the first folder
     /// that has machines.
@@ -125,6 +125,15 @@ impl Run {
 /// The value of an environment variable that is set and not empty.
 pub fn variable(name: &str) -> Option<OsString> {
     env::var_os(name).filter(|value| !value.is_empty())
+}
+
+/// The folder `rxe-ci` in the user's folder for caches (XDG Base Directory Specification, which has
+/// relative paths ignored). `None` if the user has no home.
+pub fn cache() -> Option<PathBuf> {
+    let own = variable("XDG_CACHE_HOME").map(PathBuf::from);
+    own.filter(|path| path.is_absolute())
+        .or_else(|| variable("HOME").map(|home| Path::new(&home).join(".cache")))
+        .map(|caches| caches.join("rxe-ci"))
 }
 
 /// How machines run.

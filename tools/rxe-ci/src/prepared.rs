@@ -147,7 +147,7 @@ pub fn places(option: Option<&Path>) -> Vec<PathBuf> {
         return vec![place.into()];
     }
     let mut places = vec![PathBuf::from("out/ci")];
-    places.extend(cli::variable("HOME").map(|home| Path::new(&home).join(".cache/rxe-ci")));
+    places.extend(cli::cache());
     places.push("/usr/share/rxe-ci".into());
     places
 }

@@ -710,6 +710,18 @@ fn without_a_machine() {
                 .contains("/.cache/rxe-ci, /usr/share/rxe-ci; make one by `make ci-machine`"),
             "{done:?}"
         );
+        // A relative path is ignored (XDG Base Directory Specification).
+        for (caches, shown) in [
+            ("/caches", "out/ci, /caches/rxe-ci, /usr"),
+            ("caches", "/.cache/rxe-ci, /usr"),
+        ] {
+            let mut command = host.command(&["run", "--", "true"]);
+            command
+                .env_remove("RXE_CI_MACHINE")
+                .env("XDG_CACHE_HOME", caches);
+            Done::of(command.output().unwrap()).says(125, shown);
+        }
+        assert!(!host.path("project/caches").exists());
     }
     fs::write(host.path("machines/7.3.4+deb13-amd64/vmlinuz"), "cut").unwrap();
     host.run("", &[], &["true"])
