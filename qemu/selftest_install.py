@@ -210,7 +210,7 @@ class MokManager(Faked):
             self.assertTrue(f"*{word}*" in page, f"docs/install.md does not say that *{word}* is to be chosen")
 
     def test_page_makes_the_key(self):
-        lines = install.page_lines("openssl req ")
+        lines = install.page_lines("install", "openssl req ")
         self.assertEqual([line.split()[0] for line in lines], ["openssl", "mokutil", "make"])
         self.assertIn("-keyout mok.key -out mok.der", lines[0])
         self.assertEqual(lines[1], "mokutil --import mok.der")
@@ -219,7 +219,7 @@ class MokManager(Faked):
 
 class Cases(unittest.TestCase):
     def test_each_case_is_in_one_boot(self):
-        planned = [name for boot in (*install.BOOTS, *install.SHIM, *install.MANAGERS, *install.UPGRADE)
+        planned = [name for boot in (*install.BOOTS, *install.SHIM, *install.MANAGERS, *install.UPGRADE, install.SIGNED)
                    for name in re.search(rf'^{boot}="([^"]*)"$', CASES, re.M)[1].split()]
         self.assertEqual(sorted(planned), sorted(re.findall(r"^case_(\w+)\(\)", CASES, re.M)))
 

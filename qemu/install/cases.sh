@@ -11,7 +11,8 @@
 # Beside this script are `env` (settings of the host), `packages` (those under test), `newer` (the same with a newer version), `other` (the
 # module for kernels that the machine does not have), `enrolled` and `foreign` (the module signed with a key that the firmware has, or not),
 # `mok` (the module signed with the key of `mok.der`), `mokutil` (the command of docs/install.md that enrols that key), `networkd`,
-# `networkmanager` and `ifupdown` (what docs/install.md has for each of these), `enable` (its command for a link at boot).
+# `networkmanager` and `ifupdown` (what docs/install.md has for each of these), `enable` (its command for a link at boot), `fstab` (the line
+# of docs/storage.md).
 # The folder keeps what a test leaves for later ones, and is no part of the system disk.
 # Tests run in the given order, and may need what earlier ones have left.
 set -eu
@@ -27,7 +28,8 @@ unit=rxe@$NIC.service
 # place of rdma_rxe, and the removal. fifth: after an installation that failed because the disk was full. secure: with Secure Boot and a
 # key in the firmware. mok: by shim, with Secure Boot. enrolled: the same after a key has been enrolled as a MOK. managers: with
 # NetworkManager, which configures all devices; the next three: with the device of the link configured as docs/install.md says. before and
-# after: with the module of DKMS, before and after an upgrade of the kernel. without: after one for which DKMS could build no module.
+# after: with the module of DKMS, before and after an upgrade of the kernel. without: after one for which DKMS could build no module. signed: as
+# before, with Secure Boot and the key of DKMS in the firmware.
 first="starts_as_installed refuses_another_release refuses_another_flavour says_that_another_kernel_runs
 	recovers_from_half_an_installation recovers_from_a_killed_dpkg says_that_there_is_no_module installs link_of_the_unit"
 second="boots_with_failing_links link_after_the_boot settings_after_the_boot rping_to_own_address ecn_is_off failing_link_says_why
@@ -41,10 +43,11 @@ enrolled="kernel_knows_the_mok foreign_key_is_refused_beside_a_mok module_signed
 managers="link_by_default sets_up_networkd"
 networkd="link_by_networkd sets_up_networkmanager"
 networkmanager="link_by_networkmanager sets_up_ifupdown"
-ifupdown="link_by_ifupdown"
+ifupdown="link_by_ifupdown unmounts_before_the_link_is_deleted"
 before="runs_the_old_kernel link_of_dkms"
 after="runs_the_new_kernel link_of_dkms_again"
 without="boots_without_a_module says_why_there_is_no_module"
+signed="link_of_dkms_with_secure_boot"
 
 fail() { echo "FAILED: $*"; exit 1; }
 
@@ -553,6 +556,9 @@ case_foreign_key_is_refused() {
 	has "$said" "Key was rejected by service"
 }
 
+# Bit 13: a module without a valid signature was loaded.
+no_mark_of_unsigned_modules() { is $(($(cat /proc/sys/kernel/tainted) >> 13 & 1)) 0 "the kernel's mark of unsigned modules"; }
+
 # signed_module_loads FOLDER SIGNER
 signed_module_loads() {
 	module_of "$1"
@@ -560,8 +566,7 @@ signed_module_loads() {
 	systemctl start "$unit"
 	link_is "rxe_$NIC" "$NIC"
 	rping_both 5
-	# Bit 13: a module without a valid signature was loaded.
-	is $(($(cat /proc/sys/kernel/tainted) >> 13 & 1)) 0 "the kernel's mark of unsigned modules"
+	no_mark_of_unsigned_modules
 }
 case_signed_module_loads() { signed_module_loads enrolled enrolled; }
 
@@ -600,7 +605,7 @@ case_foreign_key_is_refused_beside_a_mok() { case_foreign_key_is_refused; }
 case_module_signed_with_the_mok_loads() { signed_module_loads mok rxe_rs; }
 
 # Debian's NetworkManager configures each device by DHCP. From now on a service of the user needs the link and the address of docs/install.md,
-# and is ordered as that page says.
+# and is ordered as that page says; and so does a file system of an NFS server, which is on this machine.
 case_link_by_default() {
 	# shellcheck disable=SC2046
 	apt install $(ours packages)
@@ -621,6 +626,11 @@ case_link_by_default() {
 		WantedBy=multi-user.target
 	END
 	systemctl enable answer.service
+	sed 's|/mnt/nfs|/mnt|; s|10\.77\.0\.2|10.77.0.1|' "$here/fstab" >>/etc/fstab
+	echo '/srv *(rw,no_root_squash,fsid=0)' >/etc/exports
+	# The client of the boot before does not come back.
+	printf '[nfsd]\nrdma=y\nrdma-port=20049\ngrace-time=10\nlease-time=10\n' >/etc/nfs.conf.d/rdma.conf
+	systemctl enable nfs-server.service
 }
 
 case_sets_up_networkd() {
@@ -654,6 +664,12 @@ configured_by() {
 	grep -P 'active_mtu:\s+4096 ' "$here/said"
 	is "$(systemctl is-active answer.service)" active "the service that needs the link and the address"
 	timeout 120 rping -c -v -a 10.77.0.1 -C 5
+	has "$(findmnt -n -o SOURCE,OPTIONS /mnt)" "proto=rdma"
+	has "$(findmnt -n -o SOURCE,OPTIONS /mnt)" "10.77.0.1:/"
+	before=$(cat "/sys/class/infiniband/rxe_$NIC/ports/1/hw_counters/sent_pkts")
+	dd if=/dev/urandom of=/mnt/file bs=64K count=8 conv=fsync
+	cmp /mnt/file /srv/file
+	[ "$(cat "/sys/class/infiniband/rxe_$NIC/ports/1/hw_counters/sent_pkts")" -gt $((before + 8)) ] || fail "the file was not written over the link"
 }
 
 # ifupdown is always there: its unit is active with the loopback device alone, too.
@@ -661,11 +677,24 @@ case_link_by_networkd() { configured_by "active inactive active"; }
 case_link_by_networkmanager() { configured_by "inactive active active"; }
 case_link_by_ifupdown() { configured_by "inactive inactive active"; }
 
+# At the ends of the boots before this one, in which the file system was mounted; docs/storage.md says so of the line of fstab.
+case_unmounts_before_the_link_is_deleted() {
+	local boot
+	for boot in -1 -2; do
+		journalctl -b $boot -o short-monotonic --no-pager -u mnt.mount -u "$unit" -u answer.service
+		is "$(journalctl -b $boot -o cat --no-pager -u mnt.mount -u "$unit" | grep -oE '^(Mounted mnt.mount|Unmounted mnt.mount|(Started|Finished|Stopped) rxe@)' |
+			tr '\n' ' ')" "Finished rxe@ Mounted mnt.mount Unmounted mnt.mount Stopped rxe@ " "what systemd did"
+	done
+}
+
 case_runs_the_old_kernel() { is "$release" "$BEFORE" "the kernel"; }
 case_runs_the_new_kernel() {
 	is "$release" "$AFTER" "the kernel"
 	[ "$BEFORE" != "$AFTER" ] || fail "it is the old one"
 }
+
+# common_name CERTIFICATE
+common_name() { openssl x509 -inform DER -in "$1" -noout -subject -nameopt multiline | sed -n 's/^ *commonName *= //p'; }
 
 # The unit and its file are from before the first boot: nobody has done anything but upgrade the kernel.
 case_link_of_dkms() {
@@ -677,6 +706,13 @@ case_link_of_dkms() {
 	rping_both 20
 }
 case_link_of_dkms_again() { case_link_of_dkms; }
+
+case_link_of_dkms_with_secure_boot() {
+	case_secure_boot_is_on
+	is "$(modinfo -F signer rxe_rs)" "$(common_name /var/lib/dkms/mok.pub)" "the signer of the module"
+	case_link_of_dkms
+	no_mark_of_unsigned_modules
+}
 
 # The unit of the link is all that fails.
 case_boots_without_a_module() {

@@ -3,9 +3,9 @@
 """The disks of a machine with an installed Debian 13: that of the system, its writable copy, and one with the files of a test.
 
 A system disk has what Debian's installer leaves on a small server: the packages of the priorities required and important, the kernel of
-backports with an initrd of initramfs-tools, systemd, ifupdown with DHCP, and the RDMA tools of Debian. A second one has NetworkManager as
-well, and no network device in the configuration of ifupdown. Both are in the cache folder; their names have a hash of what they were made
-from.
+backports with an initrd of initramfs-tools, systemd, ifupdown with DHCP, and the RDMA tools of Debian. A second one has shim and GRUB as
+well, a third one NetworkManager and an NFS server, and no network device in the configuration of ifupdown. All are in the cache folder;
+their names have a hash of what they were made from.
 
 disk.py TREE RELEASE FOLDER    writes such a disk of a tree that has these packages, and its kernel RELEASE, to FOLDER
 """
@@ -40,7 +40,7 @@ SETTINGS = {
 KINDS = {
     "server": ((), SETTINGS),
     "shim": (("grub-efi-amd64-signed", "keyutils", "mokutil", "shim-signed"), SETTINGS),
-    "managers": (("network-manager",), {path: text for path, text in SETTINGS.items() if path != INTERFACES_FILE}),
+    "managers": (("network-manager", "nfs-kernel-server"), {path: text for path, text in SETTINGS.items() if path != INTERFACES_FILE}),
 }
 
 

@@ -114,12 +114,16 @@ def variants(folder, release, module, out):
 
 
 class Key:
-    """A private key and its certificate, made in a folder."""
+    """A private key and its certificate: two files in a folder."""
 
     def __init__(self, folder, name):
         self.name, self.key, self.certificate = name, folder / f"{name}.key", folder / f"{name}.pem"
+
+    def make(self):
+        """Makes the two files; returns this key."""
         run("openssl", "req", "-new", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "30", "-subj", f"/CN={name}/",
             "-keyout", self.key, "-out", self.certificate)
+        return self
 
 
 def signed(folder, release, module, key, certificate):

@@ -54,6 +54,15 @@ def own_firmware(files, key, out):
     return {"VARIABLES": variables, "SIGNED_VMLINUZ": vmlinuz}
 
 
+def key_of_dkms(system, out):
+    """The key that DKMS has made on a system disk, in the files that own_firmware() expects."""
+    key = packages.Key(out, "dkms")
+    for name, path in (("mok.key", key.key), ("mok.pub", key.certificate.with_suffix(".der"))):
+        packages.run("debugfs", "-R", f"dump /var/lib/dkms/{name} {path}", system)
+    packages.run("openssl", "x509", "-inform", "DER", "-in", key.certificate.with_suffix(".der"), "-out", key.certificate)
+    return key
+
+
 def stock_firmware(files, out):
     """The files of a boot by shim: variables of the firmware with the keys of Microsoft, and a system partition with Debian's programs."""
     variables, partition = out / "firmware-shim.fd", out / "partition"
