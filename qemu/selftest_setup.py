@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """Tests of the set-up on hosts where it cannot work: without root, disk space, a package or the network, interrupted, with a KVM that does
 not work. They run the real scripts with a cache of their own; programs that download are replaced by fakes."""
+import contextlib
 import fcntl
+import io
 import os
 import shutil
 import signal
@@ -9,6 +11,7 @@ import subprocess
 import sys
 import time
 import unittest
+import zipfile
 from pathlib import Path
 from unittest import mock
 
@@ -16,6 +19,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 from faked import MMDEBSTRAP, Faked, setUpModule  # noqa: E402, F401
 import machine  # noqa: E402
+from vm import wheels  # noqa: E402
 
 SCRIPTS = ("bootstrap.sh", "suite-module.sh", "build-deb.sh", "build-module.sh", "in-root.sh", "lib.sh", "roots.sh", "check-kdir.sh", "build-tools.sh", "clean-cache.sh", "fetch-crates.sh", "root-recipe", "root-packages.txt")
 NOBODY = 65534
@@ -314,6 +318,37 @@ esac
     def test_unknown_architecture(self):
         for arguments in (["mips"], ["arm64", "more"]):
             self.assertEqual(self.build_for(*arguments), ["error: usage: build-tools.sh [-a amd64 | -a arm64]"])
+
+
+class Wheels(Faked):
+    """The Python packages of suites, by the machine's own pip."""
+
+    def setUp(self):
+        super().setUp()
+        for patch in (mock.patch.object(wheels, "CACHE", self.folder), mock.patch.dict(os.environ, PIP_CONFIG_FILE=os.devnull, PIP_NO_INDEX="1")):
+            patch.start()
+            self.addCleanup(patch.stop)
+
+    def test_no_network(self):
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said), self.assertRaises(SystemExit):
+            wheels.ensure("example==1.0")
+        self.assertIn("pip cannot download example==1.0; check the network, then run the same command again", said.getvalue())
+        self.assertEqual(list((self.folder / "wheels").iterdir()), [])
+
+    def test_downloaded_once(self):
+        """Nor is the network needed again."""
+        shop = self.folder / "shop"
+        shop.mkdir()
+        with zipfile.ZipFile(shop / "example-1.0-py3-none-any.whl", "w") as wheel:
+            wheel.writestr("example.py", "number = 5\n")
+            wheel.writestr("example-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: example\nVersion: 1.0\n")
+            wheel.writestr("example-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+            wheel.writestr("example-1.0.dist-info/RECORD", "")
+        with mock.patch.dict(os.environ, PIP_FIND_LINKS=str(shop)):
+            folder = wheels.ensure("example==1.0")
+        self.assertEqual((folder / "example.py").read_text(), "number = 5\n")
+        self.assertEqual(wheels.ensure("example==1.0"), folder)
 
 
 class Runs(Shell):
