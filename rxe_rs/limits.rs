@@ -22,7 +22,8 @@ pub(crate) const MAX_SGE: usize = 32;
 pub(crate) const MAX_INLINE: u32 = 512;
 
 /// Most CQEs of a CQ: as many as `rdma_rxe` offers, less one for the entry that an old librxe
-/// leaves unused; 64 MiB of the process's memory. ofi_rxm of libfabric requests more than 2^18 - 2.
+/// leaves unused; 128 MiB of the process's memory. ofi_rxm of libfabric requests more than
+/// 2^18 - 2.
 pub(crate) const MAX_CQE: u32 = (1 << 20) - 2;
 
 /// Most shared receive queues of a device.
