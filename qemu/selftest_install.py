@@ -234,6 +234,25 @@ class Cases(unittest.TestCase):
 
 
 class Packages(Faked):
+    def test_key(self):
+        """The files that build-deb.sh and the firmware take."""
+        key = packages.Key(self.folder, "foreign").make()
+        subject = subprocess.run(["openssl", "x509", "-in", key.certificate, "-noout", "-subject"], stdout=subprocess.PIPE, text=True, check=True)
+        self.assertRegex(subject.stdout, r"CN\s*=\s*foreign$")
+        subprocess.run(["openssl", "pkey", "-in", key.key, "-noout"], check=True)
+
+    def test_key_of_dkms(self):
+        """From the disk of a system on which DKMS has made one: its certificate is in the other encoding."""
+        key = packages.Key(self.folder, "mok").make()
+        tree = self.folder / "tree/var/lib/dkms"
+        tree.mkdir(parents=True)
+        key.key.rename(tree / "mok.key")
+        subprocess.run(["openssl", "x509", "-in", key.certificate, "-outform", "DER", "-out", tree / "mok.pub"], check=True)
+        subprocess.run(["mkfs.ext4", "-q", "-d", self.folder / "tree", self.folder / "disk", "8M"], check=True)
+        found = secure.key_of_dkms(self.folder / "disk", self.folder)
+        self.assertEqual(found.certificate.read_text(), key.certificate.read_text())
+        self.assertEqual(found.key.read_text(), (tree / "mok.key").read_text())
+
     def module(self, folder):
         """An object with the information that modinfo reads from a module."""
         folder.mkdir(parents=True, exist_ok=True)

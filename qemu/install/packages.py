@@ -121,7 +121,7 @@ class Key:
 
     def make(self):
         """Makes the two files; returns this key."""
-        run("openssl", "req", "-new", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "30", "-subj", f"/CN={name}/",
+        run("openssl", "req", "-new", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "30", "-subj", f"/CN={self.name}/",
             "-keyout", self.key, "-out", self.certificate)
         return self
 
