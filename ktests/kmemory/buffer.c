@@ -137,8 +137,11 @@ static int buffer_end(struct dma_buf *buf, enum dma_data_direction dir)
 static int buffer_vmap(struct dma_buf *buf, struct iosys_map *map)
 {
 	struct buffer *this = buf->priv;
-	void *addr = vmap(this->pages, KMEMORY_BUFFER_PAGES, VM_MAP, PAGE_KERNEL);
+	void *addr;
 
+	if (this->flags & KMEMORY_FAIL_MAP)
+		return -EOPNOTSUPP;
+	addr = vmap(this->pages, KMEMORY_BUFFER_PAGES, VM_MAP, PAGE_KERNEL);
 	if (!addr)
 		return -ENOMEM;
 	if (this->flags & KMEMORY_DEVICE)

@@ -41,6 +41,7 @@
 #define KMEMORY_FAIL_PIN 0x04		/* .pin returns ENOSPC */
 #define KMEMORY_FAIL_ACCESS 0x08	/* .begin_cpu_access returns EIO */
 #define KMEMORY_DEVICE 0x10		/* .vmap claims that the memory is a device's */
+#define KMEMORY_FAIL_MAP 0x20		/* .vmap returns EOPNOTSUPP */
 
 /* far.c */
 int far_start(void);

@@ -223,6 +223,7 @@ def test_refused_by_exporter(names):
             (STATIC | kmemory.FAIL_ATTACH, errno.EBUSY, "attach"), (DYNAMIC | kmemory.FAIL_ATTACH, errno.EBUSY, "attach"),
             (DYNAMIC | kmemory.FAIL_PIN, errno.ENOSPC, "pin"),
             (STATIC | kmemory.FAIL_ACCESS, errno.EIO, "prepare"), (DYNAMIC | kmemory.FAIL_ACCESS, errno.EIO, "prepare"),
+            (STATIC | kmemory.FAIL_MAP, errno.EOPNOTSUPP, "map"), (DYNAMIC | kmemory.FAIL_MAP, errno.EOPNOTSUPP, "map"),
             (STATIC | kmemory.DEVICE, errno.EOPNOTSUPP, "device's memory"), (DYNAMIC | kmemory.DEVICE, errno.EOPNOTSUPP, "device's memory")):
         buffer = MovingBuffer(kind)
         refused_with_reason(buffer, code, "reg_user_mr_dmabuf", reason, lambda: register(b, buffer.buffer, 0, PAGE, IOVA))

@@ -54,6 +54,28 @@ static void unpin(struct dma_buf_attachment *attach)
 	dma_resv_unlock(attach->dmabuf->resv);
 }
 
+/*
+ * dma_buf_vmap() warns of an exporter that fails, but there are some that have the operation and
+ * always fail, such as drm_gem_dmabuf_vmap() of a driver whose objects cannot be mapped. Therefore
+ * the exporter is asked first, unless the buffer is mapped already.
+ */
+static int map_for_cpu(struct dma_buf *buf, struct iosys_map *map)
+{
+	struct iosys_map trial = {};
+	int err = 0;
+
+	dma_resv_lock(buf->resv, NULL);
+	if (!buf->vmapping_counter) {
+		err = buf->ops->vmap(buf, &trial);
+		if (!err && buf->ops->vunmap)
+			buf->ops->vunmap(buf, &trial);
+	}
+	if (!err)
+		err = dma_buf_vmap(buf, map);
+	dma_resv_unlock(buf->resv);
+	return err;
+}
+
 /**
  * rxe_rs_dmabuf_get() - pin a DMA buffer and map a range of it for the CPU
  * @dev: device that is alive during the call
@@ -116,7 +138,7 @@ struct rxe_rs_dmabuf *rxe_rs_dmabuf_get(struct ib_device *dev, int fd, u64 offse
 	if (err)
 		goto unpin;
 	*reason = "the exporter cannot map the DMA buffer for the CPU";
-	err = dma_buf_vmap_unlocked(buf, &this->map);
+	err = map_for_cpu(buf, &this->map);
 	if (err)
 		goto end;
 	err = -EOPNOTSUPP;

@@ -10,7 +10,7 @@ from lib.case import skip
 
 EXPORT, RELOCATE, USES = (ord("k") << 8 | n for n in (4, 5, 6))
 # How a buffer is pinned, and what its exporter refuses.
-STATIC, DYNAMIC, FAIL_ATTACH, FAIL_PIN, FAIL_ACCESS, DEVICE = 0, 1, 2, 4, 8, 16
+STATIC, DYNAMIC, FAIL_ATTACH, FAIL_PIN, FAIL_ACCESS, DEVICE, FAIL_MAP = 0, 1, 2, 4, 8, 16, 32
 SIZE = 4 * mmap.PAGESIZE
 
 
