@@ -46,7 +46,8 @@ static bool rxe_rs_other_module_loaded(void)
  * The notifier is not called for a module whose loading has begun before it is registered, and
  * whose kobject the kernel may not have added yet when rxe_rs_exclusion_start() looks for it. Two
  * modules that are loaded at the same moment may therefore both be loaded. Neither is in danger as
- * long as this one has no device.
+ * long as this one has no device, unless link_type_rxe is set: the module whose links come second
+ * registers their type in vain, which rdma_rxe does not notice.
  *
  * If rdma_rxe is loaded, the log contains that as the reason.
  *

@@ -124,7 +124,7 @@ impl<T: Link> Registration<T> {
     ///
     /// # Errors
     ///
-    /// `EBUSY` if there is a registration already.
+    /// `EBUSY` if there is a registration already, or one of that name by another module.
     pub fn new(link: T, kind: &'static CStr) -> impl PinInit<Self, Error> {
         try_pin_init!(&this in Self {
             link,
@@ -137,12 +137,19 @@ impl<T: Link> Registration<T> {
                 ops.type_ = kind.as_char_ptr();
                 ops.newlink = Some(Self::newlink_callback);
                 // SAFETY: The slot is pinned, valid for writes and lives until `drop`
-                // unregisters it. The fields before it are initialized.
-                unsafe {
+                // unregisters it. The fields before it are initialized. Only this context
+                // accesses it if it has not been registered.
+                let registered = unsafe {
                     slot.write(ops);
                     bindings::rdma_link_register(slot);
+                    !(*slot).list.next.is_null()
+                };
+                if registered {
+                    return Ok(());
                 }
-                Ok::<(), Error>(())
+                // Another module has that type. The core says so by a warning only.
+                CURRENT.store(core::ptr::null_mut(), Release);
+                Err(EBUSY)
             }),
         })
     }
