@@ -48,6 +48,7 @@ const LAYOUT: &[usize] = &rust_layout![
     ib_port_attr,
     ib_port_attr.active_speed,
     ib_port_immutable,
+    ib_device_modify,
     ib_ucontext,
     ib_ucontext.device,
     ib_pd,
@@ -56,11 +57,19 @@ const LAYOUT: &[usize] = &rust_layout![
     ib_cq,
     ib_cq.comp_handler,
     ib_cq.cq_context,
+    ib_cq.cqe,
+    ib_cq_init_attr,
+    ib_srq,
+    ib_srq_init_attr,
+    ib_srq_attr,
     ib_qp,
     ib_qp.uobject,
     ib_qp.event_handler,
     ib_qp.qp_num,
     ib_qp.qp_type,
+    ib_qp.counter,
+    rdma_counter,
+    rdma_counter.id,
     ib_qp_init_attr,
     ib_qp_init_attr.qp_type,
     ib_qp_attr,
@@ -78,9 +87,12 @@ const LAYOUT: &[usize] = &rust_layout![
     ib_reg_wr.mr,
     ib_gid_attr,
     rdma_ah_attr,
+    rdma_ah_init_attr,
     ib_wc,
     ib_send_wr,
     ib_rdma_wr,
+    ib_atomic_wr,
+    ib_sge,
     ib_ud_wr,
     ib_recv_wr,
     ib_event,
@@ -98,7 +110,8 @@ const LAYOUT: &[usize] = &rust_layout![
     rxe_rs_mr_tie,
 ];
 
-/// Checks that every structure this crate touches has the layout the kernel was built with.
+/// Checks that the structures that this crate shares with the kernel have the layout that it was
+/// built with.
 ///
 /// # Context
 ///
