@@ -11,7 +11,7 @@
  *	ODP: EFAULT from rxe_rs_odp_install()
  * PFN maps (VM_PFNMAP, VM_IO)
  *	pinned: EFAULT from GUP
- *	ODP: EFAULT from HMM
+ *	ODP: EFAULT from rxe_rs_odp_fault_missing()
  * device private
  *	both: a page fault migrates the page to RAM
  * device coherent
@@ -28,7 +28,7 @@
  *	ODP: EFAULT from rxe_rs_odp_install()
  * poisoned before the page fault or the pinning
  *	pinned: EFAULT from GUP
- *	ODP: EFAULT from HMM
+ *	ODP: EFAULT from rxe_rs_odp_fault_missing()
  * poisoned afterwards
  *	pinned: the access fails
  *	ODP: the page is unmapped first, so the next page fault returns EFAULT

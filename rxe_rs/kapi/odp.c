@@ -136,7 +136,10 @@ static bool rxe_rs_odp_invalidate(struct mmu_interval_notifier *notifier,
 	unsigned long at = max(range->start, chunk->start) & PAGE_MASK;
 
 	end = min(range->end, end);
-	/* The function never sleeps, so it ignores mmu_notifier_range_blockable(). */
+	/*
+	 * Nothing here waits for memory or for user space, so mmu_notifier_range_blockable() does
+	 * not matter.
+	 */
 	write_lock_bh(&chunk->lock);
 	mmu_interval_set_seq(notifier, seq);
 	for (; at < end; at += PAGE_SIZE) {

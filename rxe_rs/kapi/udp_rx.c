@@ -253,8 +253,9 @@ fail:
  * @receive: takes over a received buffer
  * @refuse: takes over a buffer that the IPsec policies of the namespace do not admit
  *
- * Both functions are called in softirq, in an RCU read-side critical section, and on several CPUs
- * at the same time. If the port is open already, its functions remain those of the first call.
+ * Both functions are called with bottom halves disabled, mostly in softirq, in an RCU read-side
+ * critical section, and on several CPUs at the same time. If the port is open already, its
+ * functions remain those of the first call.
  *
  * Context: Process context. May sleep.
  * Return: The endpoint, or an ERR_PTR: -ENODEV before rxe_rs_net_init() or if the namespace has

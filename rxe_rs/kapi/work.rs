@@ -25,8 +25,8 @@ use kernel::{
 pub enum Kind {
     /// In softirq context of the CPU that enqueued them.
     Softirq,
-    /// In process context on the CPU that enqueued them, or on the one specified. They sleep
-    /// briefly, if at all.
+    /// In process context on the CPU that enqueued them, or on the one specified. They may sleep,
+    /// but do not wait for user space.
     Local,
     /// In process context on any CPU. They may sleep for an unlimited time.
     Unbound {

@@ -125,7 +125,7 @@ impl NetDev {
     /// Returns the Ethernet address; zeros if it has none.
     pub fn mac(&self) -> [u8; 6] {
         let mut mac = [0; 6];
-        // SAFETY: As in `net`; six bytes are written.
+        // SAFETY: As in `namespace`; six bytes are written.
         unsafe { bindings::rxe_rs_dev_mac(self.as_ptr(), mac.as_mut_ptr()) };
         mac
     }
@@ -179,7 +179,7 @@ impl NetDev {
     /// Returns the current name.
     pub fn name(&self) -> DevName {
         let mut name = [0; 16];
-        // SAFETY: As in `net`; `IFNAMSIZ` (16) bytes are written.
+        // SAFETY: As in `namespace`; `IFNAMSIZ` (16) bytes are written.
         unsafe { bindings::rxe_rs_dev_name(self.as_ptr(), name.as_mut_ptr()) };
         DevName(name)
     }

@@ -20,8 +20,9 @@ pub trait Receive: 'static {
     ///
     /// # Context
     ///
-    /// Softirq, in an RCU read-side critical section: must not sleep. Several CPUs may call at the
-    /// same time. All devices of a namespace come here.
+    /// Softirq, or process context with bottom halves disabled for a datagram that was in the queue
+    /// of a program (NFQUEUE), in an RCU read-side critical section: must not sleep. Several CPUs
+    /// may call at the same time. All devices of a namespace come here.
     fn receive(skb: RxSkb);
 
     /// Counts and drops a datagram, or a GSO buffer of them, that the IPsec policies of the

@@ -131,7 +131,7 @@ impl<D: Device> DetailOps<D> {
         msg: *mut bindings::sk_buff,
         mr: *mut bindings::ib_mr,
     ) -> c_int {
-        // The core does not keep deregistration away: the driver finds the context by its key.
+        // The driver finds the context by its key, which is also right after a deregistration.
         // SAFETY: By the caller's guarantee.
         let (dev, lkey) = unsafe { (device::ctx::<D>((*mr).device), (*mr).lkey) };
         let found = D::Mr::find(dev, lkey);
