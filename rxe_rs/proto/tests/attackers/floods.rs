@@ -127,6 +127,26 @@ fn blind_packets_do_not_slow_a_connection() {
     }
 }
 
+/// A connection without a retry does not survive a forged packet ahead, and one with a retry does.
+#[test]
+fn a_gap_costs_the_only_try() {
+    for retries in [0, 1] {
+        let mut pair = Pair::small(Service::Rc, 1, Link::PERFECT);
+        pair.qps[0].attrs.retry_cnt = retries;
+        pair.post(0, wr(SendOp::Write, 1, 100), 0);
+        pair.run(SECOND);
+        pair.post(0, wr(SendOp::Write, 2, 100), 0);
+        pair.transmit(0);
+        future_request(&mut pair);
+        pair.run(SECOND);
+        let status = match retries {
+            0 => WcStatus::RetryExcErr,
+            _ => WcStatus::Success,
+        };
+        assert_eq!(pair.statuses(0), [(1, WcStatus::Success), (2, status)]);
+    }
+}
+
 /// Copies of one packet before anything could have been retransmitted: one NAK, one retry, with any
 /// number of retries.
 #[test]
