@@ -425,14 +425,17 @@ impl Qp {
             };
             match outcome {
                 SendOutcome::Sent => {}
-                SendOutcome::Blocked if self.req.fault_pending && !self.req.is_repeating() => {
-                    // What has been sent is acknowledged meanwhile.
-                    let progress = self.request_ack(now, produced, backend, tx);
-                    self.req.fault_pending = true;
+                SendOutcome::Blocked if self.req.fault_pending => {
+                    // What has been sent is acknowledged meanwhile. The end of a repetition asks
+                    // for that in any case.
+                    if !self.req.is_repeating() {
+                        let _ = self.request_ack(now, produced, backend, tx);
+                        self.req.fault_pending = true;
+                    }
                     if self.req.psn == self.req.una_psn {
                         self.req.rearm(now, &self.attrs);
                     }
-                    return progress;
+                    return Progress::Idle;
                 }
                 SendOutcome::Blocked => return Progress::Idle,
                 SendOutcome::Fail(status) => {
@@ -701,6 +704,7 @@ impl Qp {
         }
         self.req.una = self.req.una.wrapping_add(1);
         if index_before(self.req.cur, self.req.una) {
+            self.req.fault_pending = false;
             self.req.cur = self.req.una;
             self.req.offset = 0;
             self.req.psn = self.req.una_psn;

@@ -117,7 +117,7 @@ pub struct Host {
     /// Pages of [`PAGE`] bytes that are not present.
     pub absent: RefCell<BTreeSet<usize>>,
     /// Those of them with a pending page fault.
-    pub(super) faulted: RefCell<BTreeSet<usize>>,
+    pub faulted: RefCell<BTreeSet<usize>>,
     responses: Vec<PendingResponse>,
     replay: Vec<ReplayEntry>,
 }

@@ -7,12 +7,12 @@ use rxe_proto::engine::backend::Count;
 use rxe_proto::engine::wc::WcStatus;
 use rxe_proto::engine::wr::SendOp;
 use rxe_proto::engine::{Service, State};
-use rxe_proto::ids::{Mtu, Psn, Qpn};
+use rxe_proto::ids::{Msn, Mtu, Psn, Qpn};
 use rxe_proto::sim::{seeds, set_addend, set_remote, wr, Link, Pair, RecvBuf, PAGE, REMOTE, RKEY};
 use rxe_proto::wire::opcode::{Opcode, Operation};
 use rxe_proto::wire::packet::Payload;
 use rxe_proto::wire::repr::Headers;
-use rxe_proto::wire::Bth;
+use rxe_proto::wire::{Aeth, Bth, Syndrome};
 
 const MEMORY: usize = 1 << 20;
 const MESSAGE: u32 = 5000;
@@ -253,6 +253,63 @@ fn packets_before_a_page_fault_do_not_wait() {
         assert_eq!(pair.qps[1].rq_psn(), first.wrapping_add(4));
         assert_eq!(pair.qps[0].in_flight(), 0, "not all is acknowledged");
     }
+}
+
+/// A packet that is repeated waits for a page, a local wait that uses no retries.
+#[test]
+fn page_faults_of_a_repetition_use_no_retries() {
+    let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, MEMORY);
+    pair.qps[0].attrs.retry_cnt = 1;
+    // The first loss shows that the peer keeps packets.
+    for id in 1..=2 {
+        let lost = pair.qps[0].sq_psn().wrapping_add(5);
+        pair.post(0, wr(SendOp::Write, id, 20 * 1024), FROM);
+        pair.transmit(0);
+        assert_eq!(pair.drop_chosen(|packet| packet.bth().psn == lost), 1);
+        if id == 2 {
+            pair.hosts[0].absent.get_mut().insert(FROM / PAGE + 5);
+            run_with_page_faults(&mut pair, 1_000_000_000);
+            assert_eq!(pair.statuses(0), [(1, WcStatus::Success)]);
+            pair.hosts[0].absent.get_mut().clear();
+        }
+        pair.run(1_000_000_000);
+    }
+    assert_eq!(pair.statuses(0), [1, 2].map(|id| (id, WcStatus::Success)));
+    assert_eq!(pair.hosts[0].counts[Count::SelectiveRepeat], 1);
+    assert_eq!(pair.hosts[0].counts[Count::Timeout], 0);
+}
+
+/// A probe repeats the oldest request, which waits for a page, and is acknowledged meanwhile. Those
+/// behind it have been lost.
+#[test]
+fn acknowledged_while_its_probe_waits_for_a_page() {
+    let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, MEMORY);
+    pair.qps[0].attrs.timeout = 14;
+    pair.link.loss = 1.0;
+    let first = pair.qps[0].sq_psn();
+    for id in 1..=3 {
+        pair.post(0, wr(SendOp::Write, id, 100), FROM + PAGE * id as usize);
+    }
+    pair.transmit(0);
+    pair.hosts[0].absent.get_mut().insert(FROM / PAGE + 1);
+    while pair.hosts[0].faulted.get_mut().is_empty() {
+        pair.now = pair.qps[0].poll_timeout().expect("a probe");
+        pair.qps[0].handle_timeout(pair.now, &mut pair.hosts[0]);
+        pair.transmit(0);
+    }
+    assert_eq!(pair.hosts[0].counts[Count::Timeout], 0);
+    let aeth = Aeth::new(Syndrome::Ack { credits: 0x1f }, Msn::new(1));
+    let bth = Bth::new(Opcode::RC_ACKNOWLEDGE, Qpn::new(0x11), first);
+    pair.inject(0, Headers::new(bth).aeth(aeth), &[]);
+    assert_eq!(pair.statuses(0), [(1, WcStatus::Success)]);
+    pair.transmit(0);
+    assert!(pair.qps[0].poll_timeout().is_some(), "nothing will happen");
+    pair.link.loss = 0.0;
+    pair.hosts[0].absent.get_mut().clear();
+    // As the acknowledgement says.
+    pair.qps[1].set_rq_psn(first.next());
+    pair.run(1_000_000_000);
+    assert_eq!(pair.qps[0].in_flight(), 0, "the others have not arrived");
 }
 
 /// A frame whose buffer causes a page fault is dropped and counted, and the next one uses the
