@@ -89,7 +89,7 @@ static void on_written(struct ib_cq *cq, struct ib_wc *wc)
 	struct consumer *c = container_of(wc->wr_cqe, struct consumer, sent);
 
 	note(c, wc->status);
-	if (c->left > 0)
+	if (!wc->status && c->left > 0)
 		note(c, post_next(c, IB_WR_RDMA_WRITE));
 	atomic_inc(&c->sends);
 }
@@ -107,17 +107,27 @@ static void on_received(struct ib_cq *cq, struct ib_wc *wc)
 	struct consumer *c = container_of(wc->wr_cqe, struct consumer, received);
 
 	note(c, wc->status);
+	/* Nothing is posted behind the request by which end() finds that all have been flushed. */
+	if (wc->status)
+		return;
 	if (atomic_inc_return(&c->receives) < REPLIES)
 		note(c, post_next_recv(c));
 	if (c->left > 0)
 		note(c, post_next(c, IB_WR_SEND));
 }
 
-/* The QPs have been drained: no handler uses the consumers any more. */
+/*
+ * No handler uses the consumers any more. The second time is for what a handler posted while the
+ * first one began.
+ */
 static void end(struct pair *p)
 {
-	ib_drain_qp(p->a.qp);
-	ib_drain_qp(p->b.qp);
+	int i;
+
+	for (i = 0; i < 2; i++) {
+		ib_drain_qp(p->a.qp);
+		ib_drain_qp(p->b.qp);
+	}
 }
 
 /* Each handler posts one request; those of a round of handlers share buffers. */

@@ -778,10 +778,24 @@ def test_memlock(names):
     """Added memory counts against RLIMIT_MEMLOCK; a call that exceeds it leaves nothing pinned."""
     a, b, mr, buffer = region(names)
     extra = page_buffer(1024)
-    # The user below may not open the log.
-    log = DebugMessages()
-    resource.setrlimit(resource.RLIMIT_MEMLOCK, (pinned() + 64 * PAGE, pinned() + 64 * PAGE))
-    os.setresuid(65534, 65534, 65534)
+    with contextlib.closing(DebugMessages()) as log:
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (pinned() + 64 * PAGE, pinned() + 64 * PAGE))
+        # Without capabilities, until the messages are switched off again.
+        os.setresuid(65534, 65534, 0)
+        try:
+            exceed_memlock(b, mr, extra)
+            assert sum(map(bool, map(refusal(errno.ENOMEM, "mr_add").search, log.read()))) == 2, "a refusal was not logged"
+            # Nothing may be pinned at all, which is another error, as of ibv_reg_mr().
+            before = pinned()
+            resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0))
+            fails(errno.EPERM, add, b, mr, extra, PAGE, 1 << 40)
+            assert pinned() == before
+        finally:
+            os.setresuid(0, 0, 0)
+
+
+def exceed_memlock(b, mr, extra):
+    """The limit is 64 pages above what is pinned."""
     at, before = 1 << 40, pinned()
     fails(errno.ENOMEM, add, b, mr, extra, 65 * PAGE, at)
     assert pinned() == before
@@ -791,11 +805,6 @@ def test_memlock(names):
     remove(b, mr, handle=handle)
     state = add(b, mr, extra + 64 * PAGE, 64 * PAGE, at + 64 * PAGE)
     assert state["segments"] == 2 and pinned() == before + 64 * PAGE
-    assert sum(map(bool, map(refusal(errno.ENOMEM, "mr_add").search, log.read()))) == 2, "a refusal was not logged"
-    # Nothing may be pinned at all, which is another error, as of ibv_reg_mr().
-    resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0))
-    fails(errno.EPERM, add, b, mr, extra, PAGE, at)
-    assert pinned() == before + 64 * PAGE
 
 
 def test_process_killed(names):
