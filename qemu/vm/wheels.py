@@ -19,9 +19,10 @@ def ensure(requirement):
     with tempfile.TemporaryDirectory(dir=folder.parent) as name:
         work = Path(name)
         done = subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--dest", work / "wheel",
-                               requirement])
+                               requirement], stderr=subprocess.PIPE, text=True)
         if done.returncode:
-            die(f"pip cannot download {requirement}; check the network, then run the same command again")
+            why = done.stderr.strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
+            die(f"pip cannot download {requirement}: {why[0]}; check the network, then run the same command again")
         for wheel in (work / "wheel").iterdir():
             zipfile.ZipFile(wheel).extractall(work / "contents")
         shutil.move(work / "contents", folder)
