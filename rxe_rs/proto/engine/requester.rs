@@ -426,10 +426,12 @@ impl Qp {
             match outcome {
                 SendOutcome::Sent => {}
                 SendOutcome::Blocked if self.req.fault_pending => {
-                    // What has been sent is acknowledged meanwhile. The end of a repetition asks
-                    // for that in any case.
-                    if !self.req.is_repeating() {
+                    // What has been sent is acknowledged meanwhile. What precedes the packets of
+                    // a selective repeat has arrived.
+                    if !self.req.begins_repeat() {
+                        let repeat = self.req.repeat;
                         let _ = self.request_ack(now, produced, backend, tx);
+                        self.req.repeat = repeat;
                         self.req.fault_pending = true;
                     }
                     if self.req.psn == self.req.una_psn {

@@ -255,27 +255,60 @@ fn packets_before_a_page_fault_do_not_wait() {
     }
 }
 
-/// A packet that is repeated waits for a page, a local wait that uses no retries.
+/// The first or a later packet of a selective repeat waits for a page, a local wait that uses no
+/// retries.
 #[test]
 fn page_faults_of_a_repetition_use_no_retries() {
-    let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, MEMORY);
-    pair.qps[0].attrs.retry_cnt = 1;
-    // The first loss shows that the peer keeps packets.
-    for id in 1..=2 {
-        let lost = pair.qps[0].sq_psn().wrapping_add(5);
-        pair.post(0, wr(SendOp::Write, id, 20 * 1024), FROM);
-        pair.transmit(0);
-        assert_eq!(pair.drop_chosen(|packet| packet.bth().psn == lost), 1);
-        if id == 2 {
-            pair.hosts[0].absent.get_mut().insert(FROM / PAGE + 5);
-            run_with_page_faults(&mut pair, 1_000_000_000);
-            assert_eq!(pair.statuses(0), [(1, WcStatus::Success)]);
-            pair.hosts[0].absent.get_mut().clear();
+    for count in [1, 2] {
+        let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, MEMORY);
+        pair.gso_max_segs = 1;
+        pair.qps[0].attrs.retry_cnt = 1;
+        // The first loss shows that the peer keeps packets.
+        for id in 1..=2 {
+            let lost = pair.qps[0].sq_psn().wrapping_add(5);
+            pair.post(0, wr(SendOp::Write, id, 20 * 1024), FROM);
+            pair.transmit(0);
+            let dropped =
+                pair.drop_chosen(|packet| (0..count).contains(&packet.bth().psn.delta(lost)));
+            assert_eq!(dropped, count as usize);
+            if id == 2 {
+                let page = FROM / PAGE + 4 + count as usize;
+                pair.hosts[0].absent.get_mut().insert(page);
+                run_with_page_faults(&mut pair, 1_000_000_000);
+                assert_eq!(pair.statuses(0), [(1, WcStatus::Success)]);
+                pair.hosts[0].absent.get_mut().clear();
+            }
+            pair.run(1_000_000_000);
         }
-        pair.run(1_000_000_000);
+        assert_eq!(
+            pair.statuses(0),
+            [1, 2].map(|id| (id, WcStatus::Success)),
+            "{count} lost"
+        );
+        assert_eq!(pair.hosts[0].counts[Count::SelectiveRepeat], 1);
+        assert_eq!(pair.hosts[0].counts[Count::Timeout], 0, "{count} lost");
     }
-    assert_eq!(pair.statuses(0), [1, 2].map(|id| (id, WcStatus::Success)));
-    assert_eq!(pair.hosts[0].counts[Count::SelectiveRepeat], 1);
+}
+
+/// Nothing is lost: the peer owes no acknowledgement until a probe asks for it, which waits for a
+/// page.
+#[test]
+fn page_fault_of_a_probe_uses_no_retries() {
+    let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, MEMORY);
+    pair.qps[0].attrs.retry_cnt = 0;
+    pair.hosts[0].unacknowledged_limit = 32;
+    pair.post(0, wr(SendOp::Write, 1, 100), FROM + PAGE);
+    pair.run(1_000_000);
+    for id in 2..=3 {
+        let mut write = wr(SendOp::Write, id, 100);
+        write.flags.signaled = false;
+        pair.post(0, write, FROM + PAGE * id as usize);
+    }
+    pair.transmit(0);
+    pair.hosts[0].absent.get_mut().insert(FROM / PAGE + 3);
+    run_with_page_faults(&mut pair, 1_000_000_000);
+    assert_eq!(pair.qps[0].state(), State::Rts);
+    assert_eq!(pair.statuses(0), [(1, WcStatus::Success)]);
     assert_eq!(pair.hosts[0].counts[Count::Timeout], 0);
 }
 

@@ -38,6 +38,12 @@ impl Requester {
         self.repeat.is_some()
     }
 
+    /// True if the next packet is the first one of a selective repeat.
+    pub(super) fn begins_repeat(&self) -> bool {
+        self.repeat
+            .is_some_and(|repeat| repeat.begin == Some(self.psn))
+    }
+
     /// True if the packet before `psn` is the last one that is repeated.
     #[inline]
     pub(super) fn ends_repeat(&self, psn: Psn) -> bool {
