@@ -46,7 +46,7 @@ NOT_STEPS = {
     "packets by reference, which do not leave the kernel":
         "by_reference offer reference_in send_reference with_source",
     "what follows an error, a loss or a page fault":
-        "accepts apply_denied ask_for_gap count_drop discard_buffer drop_nak duplicate_response end_repeat enter_error entering_error enter_sqe "
+        "accepts apply_denied ask_for_gap begins_repeat count_drop discard_buffer drop_nak duplicate_response end_repeat enter_error entering_error enter_sqe "
         "fail_oldest fail_with handle_loss keep learn lost move_cursor nak_and_fail note_fault on_answered on_gap_closed owe_nak on_retransmit overflow probe_oldest raise_error_event "
         "record_fault recv_error refuse_duplicate repeat replay_kept request_missing room_for_sends rxe_rs_tx_undo send_ack_before start_page_in start_work waits_for_room",
     "timers, pacing and records":
