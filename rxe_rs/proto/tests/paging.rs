@@ -345,6 +345,49 @@ fn acknowledged_while_its_probe_waits_for_a_page() {
     assert_eq!(pair.qps[0].in_flight(), 0, "the others have not arrived");
 }
 
+/// A READ has to be repeated, which waits for the response to the one before it because the window
+/// has shrunk, and behind them a WRITE waits for a page. When that is there the READs wait for the
+/// peer, not for the page: after an outage they are repeated, and if the peer is gone they fail.
+#[test]
+fn outage_behind_a_page_fault() {
+    for outage in [100_000_000, 10_000_000_000] {
+        let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, MEMORY);
+        for qp in &mut pair.qps {
+            // Neither side keeps packets.
+            qp.attrs.token = 0;
+        }
+        pair.qps[0].attrs.timeout = 14;
+        let first = pair.qps[0].sq_psn();
+        let page = MEMORY - PAGE;
+        pair.hosts[0].absent.get_mut().insert(page / PAGE);
+        pair.post(0, wr(SendOp::Read, 1, 10 * 1024), 0);
+        pair.post(0, wr(SendOp::Read, 2, 240 * 1024), 0x4000);
+        pair.post(0, wr(SendOp::Read, 3, 1024), 0x50000);
+        pair.post(0, wr(SendOp::Write, 4, 100), page);
+        pair.transmit(0);
+        let (second, last) = (first.wrapping_add(10), first.wrapping_add(9));
+        assert_eq!(pair.drop_chosen(|packet| packet.bth().psn == second), 1);
+        while pair.deliver_next() {}
+        pair.transmit(1);
+        assert_eq!(pair.drop_chosen(|packet| packet.bth().psn == last), 1);
+        while pair.deliver_next() {}
+        pair.transmit(0);
+        assert_eq!(pair.hosts[0].counts[Count::SequenceNakReceived], 1);
+        assert_eq!(pair.packets_in_flight().count(), 0, "nothing waits");
+        pair.hosts[0].absent.get_mut().clear();
+        pair.link.loss = 1.0;
+        pair.run(outage);
+        pair.link.loss = 0.0;
+        pair.run(1_000_000_000);
+        let done = pair.statuses(0);
+        if outage > 1_000_000_000 {
+            assert_eq!(done.first(), Some(&(1, WcStatus::RetryExcErr)));
+        } else {
+            assert_eq!(done, [1, 2, 3, 4].map(|id| (id, WcStatus::Success)));
+        }
+    }
+}
+
 /// A frame whose buffer causes a page fault is dropped and counted, and the next one uses the
 /// receive WQE.
 #[test]

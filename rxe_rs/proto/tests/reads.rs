@@ -456,49 +456,6 @@ fn peer_gone_behind_a_page_fault() {
     assert_eq!(pair.statuses(0).get(3).copied(), gone);
 }
 
-/// A READ has to be repeated, which waits for the response to the one before it because the window
-/// has shrunk, and behind them a WRITE waits for a page. When that is there the READs wait for the
-/// peer, not for the page: after an outage they are repeated, and if the peer is gone they fail.
-#[test]
-fn outage_behind_a_page_fault() {
-    for outage in [100 * MS, 10_000 * MS] {
-        let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, 1 << 20);
-        for qp in &mut pair.qps {
-            // Neither side keeps packets.
-            qp.attrs.token = 0;
-        }
-        pair.qps[0].attrs.timeout = 14;
-        let first = pair.qps[0].sq_psn();
-        let page = (1 << 20) - PAGE;
-        pair.hosts[0].absent.get_mut().insert(page / PAGE);
-        pair.post(0, wr(SendOp::Read, 1, 10 * MTU), 0);
-        pair.post(0, wr(SendOp::Read, 2, 240 * MTU), 0x4000);
-        pair.post(0, wr(SendOp::Read, 3, MTU), 0x50000);
-        pair.post(0, wr(SendOp::Write, 4, 100), page);
-        pair.transmit(0);
-        let (second, last) = (first.wrapping_add(10), first.wrapping_add(9));
-        assert_eq!(pair.drop_chosen(|packet| packet.bth().psn == second), 1);
-        while pair.deliver_next() {}
-        pair.transmit(1);
-        assert_eq!(pair.drop_chosen(|packet| packet.bth().psn == last), 1);
-        while pair.deliver_next() {}
-        pair.transmit(0);
-        assert_eq!(pair.hosts[0].counts[Count::SequenceNakReceived], 1);
-        assert_eq!(pair.packets_in_flight().count(), 0, "nothing waits");
-        pair.hosts[0].absent.get_mut().clear();
-        pair.link.loss = 1.0;
-        pair.run(outage);
-        pair.link.loss = 0.0;
-        pair.run(1000 * MS);
-        let done = pair.statuses(0);
-        if outage > 1000 * MS {
-            assert_eq!(done.first(), Some(&(1, WcStatus::RetryExcErr)));
-        } else {
-            assert_eq!(done, [1, 2, 3, 4].map(|id| (id, WcStatus::Success)));
-        }
-    }
-}
-
 /// The response to a READ is lost, and then packets of the WRITE behind it, one after the other. As
 /// the peer keeps no packets, each loss makes the requester go back. The peer receives more between
 /// one loss and the next, so they do not exhaust the retries of the connection.
