@@ -685,7 +685,7 @@ case_link_by_ifupdown() { configured_by "inactive inactive active"; }
 case_unmounts_before_the_link_is_deleted() {
 	local boot steps
 	for boot in -1 -2; do
-		steps=$(journalctl -b $boot -o cat --no-pager -u mnt.mount -u "$unit" | tee /dev/stderr |
+		steps=$(journalctl -b $boot -o cat --no-pager -u mnt.mount -u "$unit" |
 			grep -oE '^((Mounted|Unmounted) mnt.mount|(Finished|Stopped) rxe@)' | tr '\n' ' ')
 		case $steps in
 		"Finished rxe@ Mounted mnt.mount "*"Unmounted mnt.mount Stopped rxe@ ") ;;
