@@ -406,8 +406,13 @@ class Stored(unittest.TestCase):
         names = ("rdma_rxe", "rxe_rs", "rxe_rs+icrc")
         data["results"] |= results(write_bw__64K__poll=dict(zip(names, (1250, 3125, 2500))), read_bw__64K__poll=dict(zip(names, (1250, 5000, 1250))),
                                    send_lat__2__event=dict(zip(names, (20, 16, 32))))["results"]
-        self.assertEqual(tables.shares(data)[2:], ["| WRITE, 64 KiB, polled | 50.0 | 12.5 | 18.0 | 20.0 | 0.90 | 0.72 |",
-                                                   "| latency of SEND, 2 B, events | 20.0 | 14.0 | 11.0 | 16.0 | 0.69 | 0.34 |"])
+        self.assertEqual(tables.shares(data, "rdma_rxe")[2:], ["| WRITE, 64 KiB, polled | 50.0 | 12.5 | 18.0 | 20.0 | 0.90 | 0.72 |",
+                                                               "| latency of SEND, 2 B, events | 20.0 | 14.0 | 11.0 | 16.0 | 0.69 | 0.34 |"])
+        for drivers in data["results"].values():
+            if "rdma_rxe" in drivers:
+                drivers["siw"] = drivers["rdma_rxe"]
+        # Of the two goals of a latency the one that wants more. The goal of the bandwidth is met.
+        self.assertEqual(tables.shares(data, "siw")[2:], ["| latency of SEND, 2 B, events | 20.0 | 13.4 | 11.0 | 16.0 | 0.69 | 0.34 |"])
 
     def test_run_was_a_whole_one(self):
         self.assertEqual(set(self.DATA["results"]), {point for run in points.all_runs() for point in run.points})

@@ -8,6 +8,7 @@ tables.py BENCH.JSON    stores the results of a run, with all drivers and rxe_rs
 """
 import argparse
 import copy
+import functools
 import json
 import re
 import sys
@@ -49,7 +50,7 @@ LINES = (
     ("connections by rdma_cm per second", ["cm_connects.1000"], 1),
 )
 HEAD = "| | rdma_rxe | rxe_rs | as between hosts | ratios |"
-SHARES_HEAD = "| processes, µs per message | `rdma_rxe` | goal | limit | rxe_rs | share of the limit | with an ICRC |"
+SHARES_HEAD = "| processes, µs per message | `{}` | goal | limit | rxe_rs | share of the limit | with an ICRC |"
 GOALS_HEAD = "| goal, as a ratio to `rdma_rxe` if nothing else is said | wanted | worst, met | the same with an ICRC |"
 
 
@@ -133,33 +134,37 @@ def call(data, point):
 
 
 def limit(data, point):
-    """What one message of a process takes at least, in µs: its calls, and, of 64 KiB and more, what the limit takes for the payload. Both
-    processors send if messages pass in both directions."""
+    """What one message of a process takes at least, in µs: its calls, and, of the sizes for which it was measured, what the limit takes for
+    the payload. Both processors send if messages pass in both directions."""
     _, _, size, mode = parts(point)
     least = call(data, point)
-    if points.SIZES[size] >= points.SIZES["64K"]:
-        plain = f"send_bw.{size}.poll"
+    plain = f"send_bw.{size}.poll"
+    if "limit" in data["results"].get(plain, {}):
         least += time(plain, data["results"][plain]["limit"]["median"])
     return least / (2 if "b" in mode.split("-") else 1)
 
 
-def shares(data):
-    """The lines of the table of goals that processes miss in rxe_rs/PERFORMANCE.md, in the order of the goals."""
+def shares(data, base):
+    """The lines of the table of goals that processes miss beside a driver in rxe_rs/PERFORMANCE.md, in the order of the goals. If a point has
+    several, that is the last one, which wants most."""
     missed = {}
     for goal, values, _ in goals.judge(data):
-        if goal.base != BASE or goal.wanted is None:
+        if goal.base != base or goal.wanted is None:
             continue
         for point, value in values.items():
             if not goals.met(goal, value) and re.fullmatch(r"(send|write|read)_(bw|rate|lat)\.\w+\.(poll|event)(-\w+)?", point):
-                missed.setdefault((goal, *parts(point)[1:]), []).append(point)
-    rows = [SHARES_HEAD, "|---" * 7 + "|"]
-    for (goal, kind, size, mode), group in missed.items():
+                missed[point] = goal
+    groups = {}
+    for point, goal in missed.items():
+        groups.setdefault((goal, *parts(point)[1:]), []).append(point)
+    rows = [SHARES_HEAD.format(base), "|---" * 7 + "|"]
+    for (goal, kind, size, mode), group in groups.items():
         names = ", ".join(parts(point)[0].upper() for point in group)
         least = limit(data, group[0])
-        base, plain, icrc = ([time(point, data["results"][point][driver]["median"]) for point in group] for driver in (BASE, PLAIN, ICRC))
+        theirs, plain, icrc = ([time(point, data["results"][point][driver]["median"]) for point in group] for driver in (base, PLAIN, ICRC))
         factor = goal.wanted if goal.bound == "<=" else 1 / goal.wanted
         title = f"{'latency of ' if kind == 'lat' else ''}{names}, {readable(size)}, {', '.join(MODES[word] for word in mode.split('-'))}"
-        cells = [", ".join(f"{value:.1f}" for value in values) for values in (base, [factor * value for value in base], [least], plain)]
+        cells = [", ".join(f"{value:.1f}" for value in values) for values in (theirs, [factor * value for value in theirs], [least], plain)]
         cells += [", ".join(f"{least / value:.2f}" for value in values) for values in (plain, icrc)]
         rows.append(f"| {title} | {' | '.join(cells)} |")
     return rows
@@ -167,7 +172,8 @@ def shares(data):
 
 # The documents, the first line of the table in each, and what makes it.
 PERFORMANCE = CLONE / "rxe_rs/PERFORMANCE.md"
-TABLES = ((CLONE / "README.md", HEAD, overview), (PERFORMANCE, GOALS_HEAD, state), (PERFORMANCE, SHARES_HEAD, shares))
+TABLES = ((CLONE / "README.md", HEAD, overview), (PERFORMANCE, GOALS_HEAD, state),
+          *((PERFORMANCE, SHARES_HEAD.format(base), functools.partial(shares, base=base)) for base in (BASE, "siw")))
 
 
 def stored(data, folder):
