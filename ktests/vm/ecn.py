@@ -22,6 +22,8 @@ from lib.frames import PORT, icrc, packet_socket
 
 DEFAULTS = dict(timeout=120, driver="rxe_rs", reason="rdma_rxe sends no CNPs")
 SIZE = 1 << 20
+# What the queue of a link that two senders share holds, with congestion control and without: 64 ms of it.
+QUEUE = "400kb"
 # UDP payload: BTH, 16 bytes of zero, ICRC.
 CNP_BYTES = 12 + 16 + 4
 
@@ -261,7 +263,7 @@ def shared():
 def test_two_share_a_link(_names):
     """Two senders get equal shares without loss; unless the machine is too slow, the queue is short and the link is utilised."""
     # An emulated processor may be late by milliseconds, which is no congestion: mark only packets that waited for more than 4 ms.
-    with marking("a", link_speed(), 4, "4mb"):
+    with marking("a", link_speed(), 4, QUEUE):
         rates, jain, backlogs, dropped, marked = shared()
     # Packets other than RoCE, such as neighbour discovery, cannot be marked and may be dropped.
     assert marked and dropped <= 3
@@ -281,5 +283,5 @@ def without_congestion_control():
 
 def test_no_congestion_control(_names):
     """Without congestion control, no packet is marked, and the queue grows until packets are dropped."""
-    with host.reloaded("ecn=0"), marking("a", link_speed(), 4, "400kb"), child_process(without_congestion_control):
+    with host.reloaded("ecn=0"), marking("a", link_speed(), 4, QUEUE), child_process(without_congestion_control):
         pass
