@@ -368,7 +368,10 @@ impl Qp {
             if !tx.has_room() {
                 return Progress::More;
             }
-            self.probe_oldest(backend, tx);
+            self.probe_oldest(now, backend, tx);
+            if self.req.probe_pending {
+                return Progress::Idle;
+            }
         }
         if self.req.responses.has_missing() {
             if let Some(progress) = self.request_missing(now, backend, tx) {

@@ -290,6 +290,52 @@ fn page_faults_of_a_repetition_use_no_retries() {
     }
 }
 
+/// An ATOMIC WRITE is requested again, because its response or the request was lost, or is probed,
+/// and its page is absent by then. That uses no retries, and it is sent as soon as the page is
+/// there, even without an acknowledgement timer.
+#[test]
+fn atomic_write_requested_again_waits_for_its_page() {
+    for (timeout, probed) in [(10, false), (0, false), (0, true)] {
+        let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, MEMORY);
+        pair.gso_max_segs = 1;
+        for qp in &mut pair.qps {
+            qp.attrs.timeout = timeout;
+        }
+        // The first loss shows that the peer keeps what it has responded with.
+        let first = pair.qps[0].sq_psn();
+        pair.post(0, wr(SendOp::Read, 1, 20 * 1024), TO);
+        pair.execute();
+        pair.transmit(1);
+        let dropped = pair.drop_chosen(|packet| packet.bth().psn == first.wrapping_add(5));
+        assert_eq!(dropped, 1);
+        pair.run(1_000_000_000);
+        let word = pair.qps[0].sq_psn();
+        let mut request = wr(SendOp::AtomicWrite, 2, 8);
+        set_remote(&mut request, TO as u64);
+        pair.post(0, request, FROM);
+        if !probed {
+            pair.post(0, wr(SendOp::Read, 3, 1024), TO);
+        }
+        pair.execute();
+        pair.transmit(1);
+        assert_eq!(pair.drop_chosen(|packet| packet.bth().psn == word), 1);
+        pair.hosts[0].absent.get_mut().insert(FROM / PAGE);
+        let expired = run_with_page_faults(&mut pair, 1_000_000_000);
+        assert_eq!(pair.statuses(0), [(1, WcStatus::Success)]);
+        assert!(!pair.hosts[0].faulted.get_mut().is_empty());
+        assert!(expired < 20, "{expired} times");
+        pair.hosts[0].absent.get_mut().clear();
+        pair.run(1_000_000_000);
+        let done = [1, 2, 3].map(|id| (id, WcStatus::Success));
+        assert_eq!(
+            pair.statuses(0),
+            done[..3 - usize::from(probed)],
+            "timeout {timeout}, probed {probed}"
+        );
+        assert_eq!(pair.hosts[0].counts[Count::Timeout], 0);
+    }
+}
+
 /// Nothing is lost: the peer owes no acknowledgement until a probe asks for it, which waits for a
 /// page.
 #[test]

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Retransmission: go-back-N, selective repeat, timeouts, probes.
 
-use super::{index_before, packets, Requester};
+use super::{ack_deadline, index_before, packets, Requester};
 use crate::engine::attrs::{Progress, State};
-use crate::engine::backend::{Backend, Count, Tx, TxFault};
+use crate::engine::backend::{Backend, Count, LocalFault, Tx, TxFault};
 use crate::engine::qp::Qp;
 use crate::engine::wc::WcStatus;
 use crate::engine::window::CongestionWindow;
@@ -281,14 +281,37 @@ impl Qp {
                     self.pause(now);
                     return Some(Progress::Idle);
                 }
+                // It stays missing until the page is there, which begins another round.
+                Err(TxFault::Fill(LocalFault::NotPresent)) => {
+                    if psn == self.req.una_psn {
+                        self.oldest_waits_for_page(now);
+                    }
+                    return Some(Progress::Idle);
+                }
                 Err(TxFault::Unreachable | TxFault::Fill(_)) => {
                     self.req.responses.forget_missing();
                 }
             }
-            let outstanding = self.req.rnr_until.is_none();
-            self.req.prober.rearm(now, outstanding);
+            self.oldest_waits_for_peer(now);
         }
         None
+    }
+
+    /// The oldest request, which has been sent before, waits for a page, a local wait that uses no
+    /// retries: neither the acknowledgement timer nor that of probes runs.
+    fn oldest_waits_for_page(&mut self, now: Instant) {
+        self.req.deadline = None;
+        self.req.prober.rearm(now, false);
+    }
+
+    /// The oldest request has been sent again: restarts the probe timer, and starts the
+    /// acknowledgement timer unless it runs, or the requester waits after an RNR NAK.
+    fn oldest_waits_for_peer(&mut self, now: Instant) {
+        let outstanding = self.req.rnr_until.is_none();
+        if outstanding && self.req.deadline.is_none() {
+            self.req.deadline = ack_deadline(now, &self.attrs);
+        }
+        self.req.prober.rearm(now, outstanding);
     }
 
     /// The WQE in flight that has the PSN `psn`, and its index.
@@ -435,7 +458,12 @@ impl Qp {
     /// original was lost, the part would be executed in its place. So a READ with a long response,
     /// none of which has arrived, is repeated only if the peer has acknowledged everything before
     /// it after a probe that passed it over, and then is silent.
-    pub(super) fn probe_oldest(&mut self, backend: &mut impl Backend, tx: &mut impl Tx) {
+    pub(super) fn probe_oldest(
+        &mut self,
+        now: Instant,
+        backend: &mut impl Backend,
+        tx: &mut impl Tx,
+    ) {
         self.req.probe_pending = false;
         let passed_over = self.req.passed_over.take();
         let index = self.req.una;
@@ -447,8 +475,7 @@ impl Qp {
             return;
         };
         let mtu = self.attrs.mtu.bytes();
-        // If it cannot be sent now, the next probe is soon enough.
-        let _ = match &wqe.wr.body {
+        let sent = match &wqe.wr.body {
             SendBody::Read(from) if wqe.placed > 0 => {
                 self.req.probed_psn = Some(self.req.una_psn);
                 self.send_read(&wqe, from, mtu, backend, tx)
@@ -463,6 +490,14 @@ impl Qp {
             body if body.is_single() => self.send_single(index, &wqe, false, backend, tx),
             _ => Ok(()),
         };
+        if matches!(sent, Err(TxFault::Fill(LocalFault::NotPresent))) {
+            // It is sent as soon as the page is there, which begins another round.
+            self.req.probe_pending = true;
+            self.oldest_waits_for_page(now);
+        } else if self.req.deadline.is_none() {
+            // It may have waited for a page. If it was not sent, the next probe is soon enough.
+            self.oldest_waits_for_peer(now);
+        }
     }
 
     /// Handles the acknowledgement, RNR NAK, probe and loss timers.
