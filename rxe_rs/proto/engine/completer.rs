@@ -324,6 +324,7 @@ impl Qp {
         self.req.rearm_limit = None;
         self.req.loss_deadline = None;
         self.req.latest_ahead = None;
+        self.req.probe_pending = false;
         self.gso.on_acknowledged(self.req.una_psn);
         self.req.merging.on_acknowledged(self.req.una_psn);
         self.req.window.on_progress(moved, self.req.una_psn);

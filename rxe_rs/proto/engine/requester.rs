@@ -101,7 +101,7 @@ pub(super) struct Requester {
     /// Responses ahead of the expected one that are kept.
     pub(super) responses: KeptResponses,
     /// Retransmit the oldest request, a READ or ATOMIC, as a probe.
-    probe_pending: bool,
+    pub(super) probe_pending: bool,
     /// The last probe passed over READs with long responses that end before this PSN.
     passed_over: Option<Psn>,
     /// PSN of the response packet that a probe READ requested.

@@ -290,50 +290,141 @@ fn page_faults_of_a_repetition_use_no_retries() {
     }
 }
 
-/// An ATOMIC WRITE is requested again, because its response or the request was lost, or is probed,
-/// and its page is absent by then. That uses no retries, and it is sent as soon as the page is
-/// there, even without an acknowledgement timer.
+/// A connection whose sides have found out that the peer keeps responses, by a first READ one
+/// response of which was lost.
+fn after_a_lost_response(timeout: u8) -> Pair {
+    let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, MEMORY);
+    pair.gso_max_segs = 1;
+    for qp in &mut pair.qps {
+        qp.attrs.timeout = timeout;
+    }
+    read_losing(&mut pair, 5);
+    pair.run(1_000_000_000);
+    pair
+}
+
+/// READs 20 packets; the response of one of them is lost.
+fn read_losing(pair: &mut Pair, nth: u32) {
+    let first = pair.qps[0].sq_psn();
+    pair.post(0, wr(SendOp::Read, 1, 20 * 1024), TO);
+    pair.execute();
+    pair.transmit(1);
+    lose(pair, first.wrapping_add(nth));
+}
+
+/// The packet `psn`, which is in flight, is lost.
+fn lose(pair: &mut Pair, psn: Psn) {
+    assert_eq!(pair.drop_chosen(|packet| packet.bth().psn == psn), 1);
+}
+
+fn post_atomic_write(pair: &mut Pair, id: u64, from: usize) {
+    let mut request = wr(SendOp::AtomicWrite, id, 8);
+    set_remote(&mut request, TO as u64);
+    pair.post(0, request, from);
+}
+
+/// The response of an ATOMIC WRITE is lost, and it is requested again, or probed if nothing was
+/// sent behind it. By then the last page, where its payload is, is absent.
+fn atomic_write_waits(timeout: u8, probed: bool) -> Pair {
+    let mut pair = after_a_lost_response(timeout);
+    let psn = pair.qps[0].sq_psn();
+    post_atomic_write(&mut pair, 2, MEMORY - 8);
+    if !probed {
+        pair.post(0, wr(SendOp::Read, 3, 1024), TO);
+    }
+    pair.execute();
+    pair.transmit(1);
+    lose(&mut pair, psn);
+    pair.hosts[0].absent.get_mut().insert(MEMORY / PAGE - 1);
+    let expired = run_with_page_faults(&mut pair, 1_000_000_000);
+    assert!(!pair.hosts[0].faulted.get_mut().is_empty());
+    assert!(expired < 20, "{expired} times");
+    assert_eq!(pair.statuses(0), [(1, WcStatus::Success)]);
+    pair.hosts[0].absent.get_mut().clear();
+    pair
+}
+
+/// It uses no retries while it waits, and is sent as soon as the page is there, even without an
+/// acknowledgement timer.
 #[test]
-fn atomic_write_requested_again_waits_for_its_page() {
-    for (timeout, probed) in [(10, false), (0, false), (0, true)] {
-        let mut pair = Pair::new(1, Link::PERFECT, Mtu::Mtu1024, MEMORY);
-        pair.gso_max_segs = 1;
-        for qp in &mut pair.qps {
-            qp.attrs.timeout = timeout;
-        }
-        // The first loss shows that the peer keeps what it has responded with.
-        let first = pair.qps[0].sq_psn();
-        pair.post(0, wr(SendOp::Read, 1, 20 * 1024), TO);
-        pair.execute();
-        pair.transmit(1);
-        let dropped = pair.drop_chosen(|packet| packet.bth().psn == first.wrapping_add(5));
-        assert_eq!(dropped, 1);
-        pair.run(1_000_000_000);
-        let word = pair.qps[0].sq_psn();
-        let mut request = wr(SendOp::AtomicWrite, 2, 8);
-        set_remote(&mut request, TO as u64);
-        pair.post(0, request, FROM);
-        if !probed {
-            pair.post(0, wr(SendOp::Read, 3, 1024), TO);
-        }
-        pair.execute();
-        pair.transmit(1);
-        assert_eq!(pair.drop_chosen(|packet| packet.bth().psn == word), 1);
-        pair.hosts[0].absent.get_mut().insert(FROM / PAGE);
-        let expired = run_with_page_faults(&mut pair, 1_000_000_000);
-        assert_eq!(pair.statuses(0), [(1, WcStatus::Success)]);
-        assert!(!pair.hosts[0].faulted.get_mut().is_empty());
-        assert!(expired < 20, "{expired} times");
-        pair.hosts[0].absent.get_mut().clear();
+fn atomic_write_that_is_repeated_waits_for_its_page() {
+    for (timeout, probed) in [(10, false), (10, true), (0, false), (0, true)] {
+        let mut pair = atomic_write_waits(timeout, probed);
         pair.run(1_000_000_000);
         let done = [1, 2, 3].map(|id| (id, WcStatus::Success));
-        assert_eq!(
-            pair.statuses(0),
-            done[..3 - usize::from(probed)],
-            "timeout {timeout}, probed {probed}"
-        );
+        let count = 3 - usize::from(probed);
+        assert_eq!(pair.statuses(0), done[..count], "{timeout}, {probed}");
         assert_eq!(pair.hosts[0].counts[Count::Timeout], 0);
     }
+}
+
+/// It fails if there will be no page.
+#[test]
+fn atomic_write_that_is_repeated_without_its_page() {
+    for (timeout, probed) in [(10, false), (10, true), (0, false), (0, true)] {
+        let mut pair = atomic_write_waits(timeout, probed);
+        let rest = pair.hosts[0].memory.get_mut().len() - PAGE;
+        pair.hosts[0].memory.get_mut().truncate(rest);
+        pair.run(1_000_000_000);
+        let statuses = pair.statuses(0);
+        assert_eq!(
+            statuses[1],
+            (2, WcStatus::LocProtErr),
+            "{timeout}, {probed}"
+        );
+        assert_eq!(pair.qps[0].state(), State::Err);
+    }
+}
+
+/// An older WRITE does not wait for that page: a probe asks for its acknowledgement.
+#[test]
+fn atomic_write_that_is_repeated_does_not_delay_a_write() {
+    for timeout in [10, 0] {
+        let mut pair = after_a_lost_response(timeout);
+        let last = pair.qps[0].sq_psn().wrapping_add(19);
+        pair.post(0, wr(SendOp::Read, 2, 20 * 1024), TO);
+        pair.post(0, wr(SendOp::Write, 3, 100), FROM);
+        post_atomic_write(&mut pair, 4, MEMORY - 8);
+        pair.post(0, wr(SendOp::Read, 5, 1024), TO);
+        pair.execute();
+        pair.transmit(1);
+        lose(&mut pair, last);
+        lose(&mut pair, last.wrapping_add(2));
+        pair.hosts[0].absent.get_mut().insert(MEMORY / PAGE - 1);
+        run_with_page_faults(&mut pair, 1_000_000_000);
+        let done = [1, 2, 3, 4, 5].map(|id| (id, WcStatus::Success));
+        assert_eq!(pair.statuses(0), done[..3], "timeout {timeout}");
+        assert_eq!(pair.hosts[0].counts[Count::Timeout], 0);
+        pair.hosts[0].absent.get_mut().clear();
+        pair.run(1_000_000_000);
+        assert_eq!(pair.statuses(0), done, "timeout {timeout}");
+    }
+}
+
+/// The response of an ATOMIC WRITE arrives while its probe waits for a page. That of the next one
+/// is on its way: no probe of that is sent, which would wait, too, and what follows with it.
+#[test]
+fn probe_ends_with_its_request() {
+    let mut pair = after_a_lost_response(10);
+    let psn = pair.qps[0].sq_psn();
+    post_atomic_write(&mut pair, 2, MEMORY - 8);
+    post_atomic_write(&mut pair, 3, MEMORY - 8);
+    pair.execute();
+    pair.transmit(1);
+    pair.drop_in_flight();
+    pair.hosts[0].absent.get_mut().insert(MEMORY / PAGE - 1);
+    while pair.hosts[0].faulted.get_mut().is_empty() {
+        pair.now = pair.qps[0].poll_timeout().expect("a probe");
+        pair.qps[0].handle_timeout(pair.now, &mut pair.hosts[0]);
+        pair.transmit(0);
+    }
+    let aeth = Aeth::new(Syndrome::Ack { credits: 0x1f }, Msn::new(2));
+    let bth = Bth::new(Opcode::rc(Operation::ReadRespOnly), Qpn::new(0x11), psn);
+    pair.inject(0, Headers::new(bth).aeth(aeth), &[]);
+    assert_eq!(pair.statuses(0), [1, 2].map(|id| (id, WcStatus::Success)));
+    pair.post(0, wr(SendOp::Write, 4, 100), FROM);
+    pair.transmit(0);
+    assert_eq!(pair.packets_in_flight().count(), 1, "the WRITE waits");
 }
 
 /// Nothing is lost: the peer owes no acknowledgement until a probe asks for it, which waits for a

@@ -240,6 +240,7 @@ impl Qp {
             return;
         }
         backend.count(Count::SelectiveRepeat);
+        self.req.probe_pending = false;
         self.note_loss(now, self.req.una_psn);
         self.req.rearm(now, &self.attrs);
     }
@@ -281,11 +282,15 @@ impl Qp {
                     self.pause(now);
                     return Some(Progress::Idle);
                 }
-                // It stays missing until the page is there, which begins another round.
-                Err(TxFault::Fill(LocalFault::NotPresent)) => {
-                    if psn == self.req.una_psn {
-                        self.oldest_waits_for_page(now);
-                    }
+                // It stays missing until the page is there, which begins another round. If it is
+                // the oldest request, nothing behind it is sent meanwhile.
+                Err(TxFault::Fill(LocalFault::NotPresent)) if psn == self.req.una_psn => {
+                    self.oldest_waits_for_page(now);
+                    return Some(Progress::Idle);
+                }
+                Err(TxFault::Fill(LocalFault::NotPresent)) => break,
+                Err(TxFault::Fill(_)) if psn == self.req.una_psn => {
+                    self.fail_oldest(&wqe, WcStatus::LocProtErr, backend);
                     return Some(Progress::Idle);
                 }
                 Err(TxFault::Unreachable | TxFault::Fill(_)) => {
@@ -301,6 +306,7 @@ impl Qp {
     /// retries: neither the acknowledgement timer nor that of probes runs.
     fn oldest_waits_for_page(&mut self, now: Instant) {
         self.req.deadline = None;
+        self.req.prober.on_retransmit(now);
         self.req.prober.rearm(now, false);
     }
 
@@ -347,6 +353,9 @@ impl Qp {
     fn go_back(&mut self, now: Instant, from: Psn, backend: &mut impl Backend) {
         self.on_retransmit(now, from, backend);
         self.req.responses.forget_requested();
+        if from == self.req.una_psn {
+            self.req.probe_pending = false;
+        }
         self.move_cursor(from, backend);
         self.req.rearm(now, &self.attrs);
     }
@@ -490,13 +499,22 @@ impl Qp {
             body if body.is_single() => self.send_single(index, &wqe, false, backend, tx),
             _ => Ok(()),
         };
-        if matches!(sent, Err(TxFault::Fill(LocalFault::NotPresent))) {
+        match sent {
             // It is sent as soon as the page is there, which begins another round.
-            self.req.probe_pending = true;
-            self.oldest_waits_for_page(now);
-        } else if self.req.deadline.is_none() {
-            // It may have waited for a page. If it was not sent, the next probe is soon enough.
-            self.oldest_waits_for_peer(now);
+            Err(TxFault::Fill(LocalFault::NotPresent)) => {
+                self.req.probe_pending = true;
+                self.oldest_waits_for_page(now);
+            }
+            Err(TxFault::Fill(_)) => self.fail_oldest(&wqe, WcStatus::LocProtErr, backend),
+            Err(TxFault::Busy) => {
+                self.req.probe_pending = true;
+                self.pause(now);
+            }
+            // It may have waited for a page.
+            Ok(()) | Err(TxFault::Unreachable) if self.req.deadline.is_none() => {
+                self.oldest_waits_for_peer(now);
+            }
+            Ok(()) | Err(TxFault::Unreachable) => {}
         }
     }
 
