@@ -93,10 +93,12 @@ impl KeptResponses {
     }
 
     /// The peer has answered everything before `psn`. If that includes a request that was sent
-    /// after responses were last requested again, those are lost.
+    /// after responses were last requested again, those are lost. Others may still be missing,
+    /// because their requests wait for a page.
     pub(in crate::engine) fn on_answered(&mut self, psn: Psn) {
-        if self.requested != 0 && self.missing == 0 && self.requested_at.is_before(psn) {
-            self.forget_requested();
+        if self.requested & !self.missing != 0 && self.requested_at.is_before(psn) {
+            self.requested &= self.missing;
+            self.repeatedly &= self.missing;
         }
     }
 
@@ -130,13 +132,15 @@ impl KeptResponses {
             0
         };
         self.missing &= !bit;
+        // What has not been requested yet is not lost again.
+        let lost_again = lost_again & !self.missing;
         let lost = self.note(lost_again | (before & !self.requested));
         Arrival { new, lost }
     }
 
     /// The responses `lost` are to be requested; false if there are none.
     fn note(&mut self, lost: u64) -> bool {
-        self.repeatedly |= lost & self.requested;
+        self.repeatedly |= lost & self.requested & !self.missing;
         self.requested |= lost;
         self.missing |= lost;
         lost != 0
@@ -175,6 +179,11 @@ impl KeptResponses {
     pub(in crate::engine) fn note_missing_before(&mut self, upto: Psn) -> bool {
         let gaps = self.bit(upto).map_or(0, |bit| bit.wrapping_sub(1));
         self.note(gaps & !self.bits & !self.requested)
+    }
+
+    /// True if the expected response is to be requested.
+    pub(in crate::engine) fn misses_expected(&self) -> bool {
+        self.missing & 1 != 0
     }
 
     /// True if the expected response has been requested again.
@@ -323,6 +332,33 @@ mod tests {
         kept.on_answered(psn(42));
         assert!(kept.note_missing(false));
         assert_eq!(requested(&mut kept, 41), gaps);
+    }
+
+    /// A request that waits for a page keeps its response missing. That is not lost again by what
+    /// arrives meanwhile, and others are.
+    #[test]
+    fn responses_that_are_not_requested_yet() {
+        let mut kept = KeptResponses::new();
+        kept.expect(psn(0));
+        keep(&mut kept, 1);
+        assert!(keep(&mut kept, 3).lost);
+        kept.on_requested(psn(0), 1, psn(1), psn(40));
+        let waiting = Some((psn(2), 1));
+        assert_eq!(kept.missing(), waiting);
+        // What follows it arrives again.
+        assert!(!keep(&mut kept, 3).lost);
+        assert!(!kept.misses_expected());
+        // An acknowledgement shows that the other one was lost again.
+        kept.on_answered(psn(41));
+        assert_eq!(kept.missing(), waiting);
+        assert!(kept.note_missing(false) && kept.misses_expected());
+        assert_eq!(requested(&mut kept, 50), [(psn(0), 1), (psn(2), 1)]);
+        // This was requested once: what follows it arrives again, so that it was lost.
+        kept.expect(psn(1));
+        assert_eq!(kept.take_expected(), Some(psn(1)));
+        kept.expect(psn(2));
+        assert!(keep(&mut kept, 3).lost);
+        assert_eq!(requested(&mut kept, 50), [(psn(2), 1)]);
     }
 
     #[test]

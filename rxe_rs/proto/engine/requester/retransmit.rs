@@ -240,7 +240,9 @@ impl Qp {
             return;
         }
         backend.count(Count::SelectiveRepeat);
-        self.req.probe_pending = false;
+        if self.req.responses.misses_expected() {
+            self.req.probe_pending = false;
+        }
         self.note_loss(now, self.req.una_psn);
         self.req.rearm(now, &self.attrs);
     }
@@ -508,6 +510,7 @@ impl Qp {
             Err(TxFault::Fill(_)) => self.fail_oldest(&wqe, WcStatus::LocProtErr, backend),
             Err(TxFault::Busy) => {
                 self.req.probe_pending = true;
+                self.req.passed_over = passed_over;
                 self.pause(now);
             }
             // It may have waited for a page.
