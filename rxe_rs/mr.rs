@@ -529,7 +529,7 @@ impl<'g> MrAccess<'g> {
 
     /// Returns true if the access is permitted and causes no page fault.
     pub(crate) fn is_pinned(&self, key: u32, addr: u64, len: usize, rights: Access) -> bool {
-        let pinned = |cursor: MemCursor<'_>| Ok(cursor.is_pinned(len));
+        let pinned = |cursor: MemCursor<'_>| Ok(cursor.is_pinned());
         self.with_access(self.pd, key, addr, len, rights, pinned)
             .unwrap_or(false)
     }

@@ -531,6 +531,27 @@ def test_many(names):
     assert (state["segments"], state["bytes"]) == (MAX, size + PAGE), state
 
 
+def test_cost_of_packets(names):
+    """What a packet takes does not depend on the number of segments that its message is in."""
+    count, size = 32, MAX * PAGE
+    a, b = pair(names, size=PAGE, sges=count, timeout=20)
+    target, _ = repeated_mapping(count * size, size)
+    to = MR(a.pd, count * size, ACCESS, address=target)
+    base = page_buffer(MAX)
+    whole, many = (MR(b.pd, length, ACCESS, address=base) for length in (size, PAGE))
+    for n in range(1, MAX):
+        add(b, many, base + n * PAGE, PAGE)
+    took = {whole: [], many: []}
+    for mr in [whole, many] * 2:
+        begin = time.monotonic()
+        b.post(e.IBV_WR_RDMA_WRITE, *[SGE(base, size, mr.lkey)] * count, remote=(target, to.rkey))
+        b.complete(seconds=100)
+        took[mr].append(time.monotonic() - begin)
+    one, segmented = min(took[whole]), min(took[many])
+    print(f"{count * size >> 20} MiB: {one * 1e3:.0f} ms from one segment, {segmented * 1e3:.0f} ms from {MAX} segments")
+    assert segmented < 3 * one, took
+
+
 def test_under_traffic(names):
     """Adding and removing segments repeatedly does not make accesses to other segments fail or wait."""
     a, b = pair(names, size=1 << 16)

@@ -140,6 +140,25 @@ impl Offers {
         })
     }
 
+    /// Returns whether request `index` is on offer already, or cannot be: `sges` is longer than a
+    /// list on offer, no slot is free, or it has not been offered before a later one was. `None` if
+    /// that depends on its memory.
+    ///
+    /// # Context
+    ///
+    /// With the QP locked.
+    pub(super) fn is_offered(&self, offered: &Offered, index: u32, sges: u8) -> Option<bool> {
+        if usize::from(sges) > MAX_SGES {
+            return Some(false);
+        }
+        let slot = self.requests.as_ref().and_then(|table| table.slot(index))?;
+        match &*slot.lock() {
+            Some(offer) => Some(offer.index == index),
+            None if offered.requests.may_add(index) => None,
+            None => Some(false),
+        }
+    }
+
     /// Offers a request; returns false if no slot or no memory is free, or if it has not been
     /// offered before a later one was.
     ///
