@@ -18,7 +18,7 @@ import pyverbs.enums as e
 from lib.case import skip_with
 from lib.counters import counter
 from lib.ends import ACCESS, pair, pattern, soon
-from lib.memory import provide
+from lib.memory import provide, repeated_mapping
 from lib.odp import ON_DEMAND, PAGE, PREFETCH, Area, advise, sides, write
 
 DEFAULTS = dict(timeout=120, driver="rxe_rs", reason="rdma_rxe defers no packets")
@@ -90,6 +90,34 @@ def test_packets_wait_up_to_a_limit(names):
 
         soon(arrived, 30, f"nothing arrived at queue pair {n}")
     soon(lambda: allocated() - before < SLACK, 30, "packets are still deferred")
+
+
+def write_pages(names, addr, count, size):
+    """WRITEs one page after the other to the first `count` pages of a region of `size` bytes."""
+    a, b = pair(names)
+    mr = MR(b.pd, size, ON_DEMAND, address=addr)
+    for n in range(count):
+        word = b"page %d" % n
+        a.mr.write(word, len(word))
+        a.post(e.IBV_WR_RDMA_WRITE, a.sge(PAGE), remote=(addr + n * PAGE, mr.rkey))
+        a.complete()
+        assert ctypes.string_at(addr + n * PAGE, len(word)) == word
+
+
+def test_readahead(names):
+    """A sequence of accesses does not wait for pages behind them, which nothing accesses and user space does not provide."""
+    area = Area(64 * PAGE, anonymous=True)
+    fd = provide(types.SimpleNamespace(addr=area.addr + 8 * PAGE, size=56 * PAGE))
+    write_pages(names, area.addr, 8, area.size)
+    os.close(fd)
+
+
+def test_readahead_of_a_file(names):
+    """It does not allocate pages of a file that nothing accesses."""
+    size = 64 * PAGE
+    shared, file = repeated_mapping(size, size)
+    write_pages(names, shared, 8, size)
+    assert os.fstat(file).st_blocks * 512 == 8 * PAGE, os.fstat(file)
 
 
 def test_reset(names):

@@ -35,6 +35,8 @@
  * guest_memfd
  *	both: shared pages (GUEST_MEMFD_FLAG_MMAP) are as those of other files; private pages
  *	cannot be mapped
+ * shadow stacks
+ *	both: EFAULT for writing, from GUP and rxe_rs_odp_may_fault(); they can be read
  * userfaultfd
  *	pinned: registration waits for the handler
  *	ODP: a work item waits for the handler (rxe_rs_odp_fault_page())
@@ -44,6 +46,7 @@
  *  - device coherent and PCI peer to peer need a device with memory of its own on the bus. On
  *    demand both are refused by the test that refuses device DAX (is_zone_device_page());
  *  - guest_memfd needs KVM, and emulated processors have no virtualization;
+ *  - shadow stacks: emulated processors of amd64 have none;
  *  - file system DAX: the persistent memory of the machines is a device DAX, the only kind that
  *    FLUSH to persistence is for.
  *

@@ -11,6 +11,7 @@
 #include <linux/mmu_notifier.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
+#include <linux/userfaultfd_k.h>
 #include "bindings_helper.h"
 
 #ifndef CONFIG_HMM_MIRROR
@@ -363,19 +364,44 @@ static bool rxe_rs_odp_abandoned(const struct mm_struct *mm)
 }
 
 /*
+ * The result for a page that is not faulted in ahead of an access. That is done with private memory
+ * without a file only: user space or a server may never provide the page of another kind, which the
+ * access that has been resolved would have to wait for, and a fault for writing would dirty a file.
+ */
+#define RXE_RS_ODP_SKIPPED 1
+
+/* Returns 0 if a page may be faulted in, RXE_RS_ODP_SKIPPED or an errno if not. */
+static int rxe_rs_odp_may_fault(struct mm_struct *mm, unsigned long addr, u32 flags)
+{
+	struct vm_area_struct *vma = vma_lookup(mm, addr);
+
+	if (!vma)
+		return -EFAULT;
+	/* Only the processor may write to a shadow stack. GUP refuses that, too. */
+	if ((flags & RXE_RS_ODP_WRITE) && (vma->vm_flags & VM_SHADOW_STACK))
+		return -EFAULT;
+	if ((flags & RXE_RS_ODP_AHEAD) && (!vma_is_anonymous(vma) || userfaultfd_armed(vma)))
+		return RXE_RS_ODP_SKIPPED;
+	return 0;
+}
+
+/*
  * Faults in one page. The time that this takes is not bounded if user space or a server provides
  * the page (FUSE, userfaultfd, NFS). Unlike hmm_range_fault(), the function does not hold the mmap
  * lock meanwhile: everything that needs the address space would be blocked, including the removal
  * of the device.
  */
-static int rxe_rs_odp_fault_page(struct mm_struct *mm, unsigned long addr, bool write)
+static int rxe_rs_odp_fault_page(struct mm_struct *mm, unsigned long addr, u32 flags)
 {
-	unsigned int flags = FAULT_FLAG_REMOTE | (write ? FAULT_FLAG_WRITE : 0);
+	bool write = flags & RXE_RS_ODP_WRITE;
 	bool unlocked = false;
 	int err;
 
 	mmap_read_lock(mm);
-	err = fixup_user_fault(mm, addr, flags, &unlocked);
+	err = rxe_rs_odp_may_fault(mm, addr, flags);
+	if (!err)
+		err = fixup_user_fault(mm, addr, FAULT_FLAG_REMOTE | (write ? FAULT_FLAG_WRITE : 0),
+				       &unlocked);
 	mmap_read_unlock(mm);
 	return err;
 }
@@ -385,23 +411,49 @@ static int rxe_rs_odp_fault_page(struct mm_struct *mm, unsigned long addr, bool 
  * have been faulted in and must be looked up again.
  */
 static int rxe_rs_odp_fault_missing(struct mm_struct *mm, unsigned long start, u32 count,
-				    const unsigned long *pfns, bool write)
+				    const unsigned long *pfns, u32 flags)
 {
-	unsigned long wanted = HMM_PFN_VALID | (write ? HMM_PFN_WRITE : 0);
-	int err = 0;
+	unsigned long wanted = HMM_PFN_VALID | (flags & RXE_RS_ODP_WRITE ? HMM_PFN_WRITE : 0);
+	bool faulted = false;
 	u32 i;
 
 	for (i = 0; i < count; i++) {
+		int err;
+
 		if (pfns[i] & HMM_PFN_ERROR)
 			return -EFAULT;
 		if ((pfns[i] & wanted) == wanted)
 			continue;
-		err = rxe_rs_odp_fault_page(mm, start + ((unsigned long)i << PAGE_SHIFT), write);
+		err = rxe_rs_odp_fault_page(mm, start + ((unsigned long)i << PAGE_SHIFT), flags);
+		if (err == RXE_RS_ODP_SKIPPED)
+			continue;
 		if (err)
 			return err;
-		err = -EAGAIN;
+		faulted = true;
 	}
-	return err;
+	return faulted ? -EAGAIN : 0;
+}
+
+/*
+ * HMM reports the pages of a shadow stack as writable. The caller holds the mmap lock of the
+ * address space.
+ */
+static void rxe_rs_odp_protect_shadow_stacks(const struct hmm_range *range, struct mm_struct *mm)
+{
+	struct vm_area_struct *vma;
+	VMA_ITERATOR(vmi, mm, range->start);
+
+	if (!VM_SHADOW_STACK)
+		return;
+	for_each_vma_range(vmi, vma, range->end) {
+		unsigned long addr = max(vma->vm_start, range->start);
+		unsigned long end = min(vma->vm_end, range->end);
+
+		if (!(vma->vm_flags & VM_SHADOW_STACK))
+			continue;
+		for (; addr < end; addr += PAGE_SIZE)
+			range->hmm_pfns[(addr - range->start) >> PAGE_SHIFT] &= ~HMM_PFN_WRITE;
+	}
 }
 
 /* rxe_rs_odp_chunk_fault() for at most RXE_RS_ODP_BATCH pages. */
@@ -428,11 +480,13 @@ static int rxe_rs_odp_batch(struct rxe_rs_odp_chunk *chunk, u32 first, u32 count
 		mmap_read_lock(mm);
 		/* Without default_flags this looks pages up, but does not fault them in. */
 		err = hmm_range_fault(&range);
+		if (!err && write)
+			rxe_rs_odp_protect_shadow_stacks(&range, mm);
 		mmap_read_unlock(mm);
 		if (!err && (flags & RXE_RS_ODP_FAULT)) {
 			unsigned long begin = jiffies;
 
-			err = rxe_rs_odp_fault_missing(mm, range.start, count, pfns, write);
+			err = rxe_rs_odp_fault_missing(mm, range.start, count, pfns, flags);
 			/* The timeout bounds retries, not the time that page faults take. */
 			timeout += jiffies - begin;
 		}
@@ -449,11 +503,13 @@ static int rxe_rs_odp_batch(struct rxe_rs_odp_chunk *chunk, u32 first, u32 count
  * @chunk: chunk, to whose address space the caller has a reference of rxe_rs_mm_get()
  * @first: first page
  * @count: number of pages; @first + @count is at most that of the chunk
- * @flags: RXE_RS_ODP_FAULT and RXE_RS_ODP_WRITE
+ * @flags: RXE_RS_ODP_FAULT, RXE_RS_ODP_WRITE and RXE_RS_ODP_AHEAD
  *
- * Without RXE_RS_ODP_FAULT only pages that the process has mapped become present.
+ * Without RXE_RS_ODP_FAULT only pages that the process has mapped become present. With
+ * RXE_RS_ODP_AHEAD, too, pages of private memory without a file do that the process has not.
  *
- * Context: Process context. Sleeps, for an unlimited time if user space handles page faults.
+ * Context: Process context. Sleeps, for an unlimited time if user space handles page faults and
+ * RXE_RS_ODP_AHEAD is not set.
  * Return: 0, -EFAULT if a page is not mapped as needed, the kernel cannot access it or the process
  * has exited, -EBUSY or -EAGAIN if the page tables keep changing, -EINTR if the current process is
  * being killed, -ENOMEM.

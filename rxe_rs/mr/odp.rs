@@ -183,7 +183,7 @@ impl FaultRequest {
         let ahead = (*ahead).min(odp.len().saturating_sub(next));
         if ahead != 0 {
             // The pages may not exist, and no access has needed them yet.
-            let _ = odp.fault(next, ahead, page_fault.kind(), FaultMode::Fault);
+            let _ = odp.fault(next, ahead, page_fault.kind(), FaultMode::Ahead);
         }
         Ok(())
     }

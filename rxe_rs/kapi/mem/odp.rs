@@ -61,6 +61,9 @@ const WRITABLE: u64 = bindings::RXE_RS_ODP_WRITABLE as u64;
 pub enum FaultMode {
     /// They are faulted in.
     Fault,
+    /// No access needs them yet: they are faulted in if they are of private memory without a file
+    /// and without userfaultfd, which takes limited time, and skipped else.
+    Ahead,
     /// They are skipped: only pages in the process's page tables are mirrored.
     Snapshot,
 }
@@ -468,9 +471,11 @@ impl OdpMem {
         if kind == AccessKind::Write {
             flags |= bindings::RXE_RS_ODP_WRITE;
         }
-        if mode == FaultMode::Fault {
-            flags |= bindings::RXE_RS_ODP_FAULT;
-        }
+        flags |= match mode {
+            FaultMode::Fault => bindings::RXE_RS_ODP_FAULT,
+            FaultMode::Ahead => bindings::RXE_RS_ODP_FAULT | bindings::RXE_RS_ODP_AHEAD,
+            FaultMode::Snapshot => 0,
+        };
         while at < end {
             let stop = (at | (CHUNK - 1)).wrapping_add(1).min(end);
             let chunk = self.chunk_at(&user, at)?;
