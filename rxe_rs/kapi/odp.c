@@ -440,8 +440,8 @@ static int rxe_rs_odp_fault_missing(struct mm_struct *mm, unsigned long start, u
  */
 static void rxe_rs_odp_protect_shadow_stacks(const struct hmm_range *range, struct mm_struct *mm)
 {
-	struct vm_area_struct *vma;
 	VMA_ITERATOR(vmi, mm, range->start);
+	struct vm_area_struct *vma;
 
 	if (!VM_SHADOW_STACK)
 		return;

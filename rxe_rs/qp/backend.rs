@@ -273,11 +273,7 @@ impl SendQueue for QpBackend<'_, '_> {
         };
         let wr = &wqe.wr;
         // This is asked for each packet that refers to nothing: first what takes no time.
-        if let Some(known) = self
-            .ctx
-            .offers
-            .is_offered(self.offered, index, wr.num_sge)
-        {
+        if let Some(known) = self.ctx.offers.is_offered(self.offered, index, wr.num_sge) {
             return known;
         }
         let sges = || sges_of(data).take(usize::from(wr.num_sge));
