@@ -3,6 +3,7 @@
 import ctypes
 import errno
 import os
+import struct
 import subprocess
 import sys
 import time
@@ -16,7 +17,7 @@ from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from pyverbs.wr import SendWR
 import pyverbs.enums as e
 
-from lib import host
+from lib import host, rings
 from lib.debug_messages import refusal_logged
 from lib.ends import ACCESS, MTU, End, async_event, datagram, datagram_pair, pair, refused, soon, ah_attr
 from lib.libibverbs import VERBS, pointer_of
@@ -120,6 +121,28 @@ def test_send_error_and_full(names):
         assert a.complete(status).wr_id == number
     datagram(a, b, ah, 5)
     assert a.complete().wr_id == 5
+
+
+def test_send_error_and_posted(names):
+    """What is in the ring when a queue pair leaves SQE is flushed, not executed, even if the driver has not looked at it yet."""
+    a, b, ah = datagram_pair(names)
+    b.recv(b.sge(200))
+    datagram(a, b, ah, 77)
+    a.complete()
+    b.complete()
+    first = rings.HEADER, struct.pack("=Q", 77)
+    ring, = (ring for ring in rings.mapped() if ring.log2 >= 7 and ctypes.string_at(ring.address + first[0], 8) == first[1])
+    datagram(a, b, ah, 78, key=a.mr.lkey ^ 0x5500)
+    a.complete(e.IBV_WC_LOC_PROT_ERR)
+    # The first request again, without a doorbell.
+    ring.write(rings.HEADER + (2 << ring.log2), ctypes.string_at(ring.address + rings.HEADER, 1 << ring.log2))
+    ring.number(rings.PRODUCER, 3)
+    to_state(a, e.IBV_QPS_RTS)
+    assert a.complete(e.IBV_WC_WR_FLUSH_ERR).wr_id == 77
+    b.recv(b.sge(200))
+    datagram(a, b, ah, 79)
+    assert a.complete().wr_id == 79
+    b.complete()
 
 
 def unreliable_pair(names):

@@ -362,6 +362,18 @@ impl QpCtx {
             inner.sq.fetch(self.kernel.as_deref(), u32::MAX);
         }
         let mrs = self.mr_access(rcu, inner);
+        if current == QpState::Sqe && next == QpState::Rts {
+            // What was posted before it leaves SQE is flushed, not executed: the store has room for
+            // a part of the ring only.
+            for _ in 0..self.cap.max_send_wr {
+                let left = inner.sq.fetch(self.kernel.as_deref(), u32::MAX);
+                let (engine, mut backend, _) = inner.split(self, &mrs);
+                engine.flush_posted(&mut backend);
+                if !left {
+                    break;
+                }
+            }
+        }
         let (engine, mut backend, _) = inner.split(self, &mrs);
         engine.set_state(engine_state(next), &mut backend);
     }

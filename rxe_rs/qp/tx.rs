@@ -195,7 +195,9 @@ impl QpCtx {
             }
             break;
         }
-        // There is more to send or a page fault to handle, and no other context does it.
+        // There is more to send or a page fault to handle, and no other context does it. The timer
+        // must run a round: what a doorbell has posted meanwhile is still in the ring.
+        self.inner.lock().sq.leave_posted();
         self.timer.arm_at(clock::now().as_ns());
     }
 
@@ -271,8 +273,10 @@ impl QpCtx {
             } else if progress == Progress::More
                 || (left && inner.sq.has_free_slots())
                 || (!failed && inner.engine.state() == State::Err)
+                || (inner.engine.state() == State::Sqe && inner.sq.may_have_more())
             {
-                // If a request has failed, the next round looks for receives that are posted.
+                // If a request has failed, the next round looks for receives that are posted, and
+                // for requests that waited for room in the CQ.
                 Round::More
             } else {
                 Round::Done
