@@ -236,6 +236,22 @@ def test_too_many_deferred(names):
     soon(arrived, 20, "no message arrived")
 
 
+def test_first_page_of_many(names):
+    """A page fault of the first packet of a message defers the packets behind it, more than are passed on at once when it has ended."""
+    size = 8 << 20
+    a, b = pair(names, size=size)
+    to = Side(b, size)
+    for n in range(5):
+        data = pattern(size, n)
+        a.mr.write(data, size)
+        to.area.put(data[::-1])
+        assert advise(b, PREFETCH_WRITE, FLUSH, (to.area.addr, size, to.mr.lkey)) == 0
+        to.area.drop(0, PAGE)
+        a.post(e.IBV_WR_RDMA_WRITE, a.sge(), remote=to.remote())
+        a.complete()
+        assert to.area.get(size) == data, n
+
+
 def test_datagrams(names):
     """All datagrams arrive and are complete. Their order is not guaranteed: one that another processor sends may overtake others."""
     ends = [End(names[n], int(names[n + 1]), qp_type=e.IBV_QPT_UD) for n in (0, 2)]

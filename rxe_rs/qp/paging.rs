@@ -60,6 +60,10 @@ const MAX_DEFERRED: usize = 256;
 /// Most bytes faulted in ahead of an access that continues where the previous one ended.
 const MAX_READAHEAD: u64 = 1 << 20;
 
+/// Most bytes that are copied for deferred packets with the QP locked, which keeps bottom halves
+/// disabled: as many as a transmission round sends. The work item is queued again for the rest.
+const MAX_REPLAYED: usize = 512 << 10;
+
 /// Page faults and deferred packets of a QP.
 pub(crate) struct Paging {
     /// The page fault to handle next.
@@ -410,17 +414,23 @@ impl QpCtx {
         self.as_arc_borrow().transmit(clock::now(), Origin::Event);
     }
 
-    /// Passes the deferred packets to the engine, up to the first that must be deferred again.
+    /// Passes the deferred packets to the engine, up to the first that must be deferred again, or
+    /// [`MAX_REPLAYED`].
     fn replay_deferred(&self, rcu: &rcu::Guard, inner: &mut QpInner) {
         let mut deferred = core::mem::take(&mut inner.paging.deferred);
         let now = clock::now();
         let mrs = self.mr_access(rcu, inner);
         inner.paging.apply_denied(&mrs);
         let mut done: usize = 0;
+        let mut bytes = 0usize;
         for slot in deferred.iter_mut() {
+            if bytes >= MAX_REPLAYED {
+                break;
+            }
             let Some(item) = slot.take() else {
                 break;
             };
+            bytes = bytes.saturating_add(item.len());
             let (engine, mut backend, _) = inner.split(self, &mrs);
             let handled = item.pass_to(engine, now, &mut backend);
             if handled == Handled::Deferred {

@@ -71,7 +71,7 @@ pub(super) struct StoredPacket {
     is_response: bool,
     psn: Psn,
     contents: Contents,
-    /// Bytes from BTH to ICRC.
+    /// Bytes from BTH to ICRC, with those of a payload elsewhere.
     len: usize,
     /// Where its payload is, if it is in the memory of the sender.
     source: Option<Source>,
@@ -177,6 +177,12 @@ impl StoredPacket {
     /// Returns the bytes charged for it.
     pub(super) fn charged(&self) -> usize {
         self.charge.bytes()
+    }
+
+    /// Returns the bytes from BTH to ICRC, with those of a payload that is in the memory of the
+    /// sender.
+    pub(super) fn len(&self) -> usize {
+        self.len
     }
 
     /// Returns the packet with its headers only.
