@@ -59,7 +59,7 @@ def test_edit(names):
         assert seen == key, f"query_pkey({index}) is {seen:#x}"
         with open(f"/sys/class/infiniband/{device}/ports/1/pkeys/{index}") as entry:
             assert int(entry.read(), 16) == key
-    for index, key in ((128, 0x8001), (1, 0x10000), (1, 0x8000), (-1, 0x8001)):
+    for index, key in ((128, 0x8001), (1, 0x10000), (1, 0x8000), (-1, 0x8001), (1 << 32 | 3, 0x8001), (3, 1 << 32 | 0x8001)):
         refused(errno.EINVAL, device, index, key)
     refused(errno.EEXIST, device, 5, 0x7ABC)
     for garbage in ("", "1", "1 2 3", "x 1", "1 x", "add", "add x", "add 1 2", "add 0x10000", "add -1", "add 0", "-1 1", "65536 1"):

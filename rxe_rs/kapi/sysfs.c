@@ -53,17 +53,19 @@ static ssize_t pkey_table_store(struct device *device,
 {
 	struct ib_device *dev = rdma_device_to_ibdev(device);
 	struct net *net = read_pnet(&dev->coredev.rdma_net);
-	int index, pkey, err;
+	/* Wide enough that what is out of range does not become a number in range. */
+	long long index, pkey;
 	bool valid;
+	int err;
 	char junk;
 
 	if (!ns_capable(net->user_ns, CAP_NET_ADMIN)) {
 		rxe_rs_device_dbg(dev, "editing P_Keys takes CAP_NET_ADMIN");
 		return rxe_rs_device_checked(dev, "pkey_table", -EPERM);
 	}
-	valid = sscanf(buf, "%i %i %c", &index, &pkey, &junk) == 2 && index >= 0 &&
+	valid = sscanf(buf, "%lli %lli %c", &index, &pkey, &junk) == 2 && index >= 0 &&
 		index <= U16_MAX;
-	if (!valid && sscanf(buf, "add %i %c", &pkey, &junk) == 1) {
+	if (!valid && sscanf(buf, "add %lli %c", &pkey, &junk) == 1) {
 		index = RXE_RS_PKEY_FREE;
 		valid = true;
 	}
