@@ -10,6 +10,10 @@ use crate::device::DeviceCtx;
 use kernel::{
     prelude::*,
     sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
         rcu,
         Arc, //
     },
@@ -29,11 +33,14 @@ use rxe_proto::ids::Gid;
 /// Indices per namespace, a power of two; namespaces whose hashes collide share indices.
 const INDICES: u32 = 1 << 20;
 
-/// Devices, or objects of which each device has one, by network namespace.
+/// Devices, or objects of which each device has one, by network namespace, in the order in which
+/// they were added.
 #[pin_data]
 pub(crate) struct ByNamespace<T: Send + Sync + 'static> {
     #[pin]
     table: RcuTable<T>,
+    /// How many have been added; 2^20 later the order begins anew.
+    added: Atomic<u32>,
 }
 
 /// Returns the first index of a namespace.
@@ -53,6 +60,7 @@ impl<T: Send + Sync + 'static> ByNamespace<T> {
     pub(crate) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             table <- RcuTable::new(),
+            added: Atomic::new(0),
         })
     }
 
@@ -62,8 +70,13 @@ impl<T: Send + Sync + 'static> ByNamespace<T> {
     ///
     /// `ENOSPC` if all indices of the namespace are used, `ENOMEM`.
     pub(crate) fn add(&self, net: NetId, item: Arc<T>) -> Result {
-        let indices = first_index(net)..=last_index(net);
-        self.table.insert_random(indices, item).map(|_| ())
+        let (first, last) = (first_index(net), last_index(net));
+        let next = first | (self.added.fetch_add(1, Relaxed) % INDICES);
+        match self.table.insert_lowest(next..=last, item.clone()) {
+            Err(e) if e == ENOSPC => self.table.insert_lowest(first..=last, item),
+            added => added,
+        }
+        .map(|_| ())
     }
 
     /// Removes `item`, whose device may have moved to another namespace. The reference is dropped
@@ -128,7 +141,9 @@ impl<T: Send + Sync + 'static> ByNamespace<T> {
     /// of its VRF, unless it is a loopback device, on which packets for all others of the host
     /// arrive, as they do on that of a VRF: if it does not own the destination address, one that
     /// does and may have received the packet comes first. Otherwise returns any item whose device
-    /// may have received it. Takes no lock.
+    /// may have received it. Of several the first that was added is returned, because the RDMA CM
+    /// binds a listener on an address to the first device that has it (`cma_acquire_dev_by_src_ip`
+    /// in `drivers/infiniband/core/cma.c`). Takes no lock.
     pub(crate) fn of<'g>(
         &'g self,
         segment: &RxSegment<'_>,

@@ -147,14 +147,14 @@ fn concurrent_inserts_get_distinct_indices() {
         let table = table();
         let other = {
             let table = table.clone();
-            spawn(move || table.insert_random(1..=2, Object::new(5)).unwrap())
+            spawn(move || table.insert_lowest(1..=2, Object::new(5)).unwrap())
         };
-        let mine = table.insert_random(1..=2, Object::new(6)).unwrap();
+        let mine = table.insert_lowest(1..=2, Object::new(6)).unwrap();
         let theirs = other.join().unwrap();
         assert_eq!(mine + theirs, 3);
         assert_eq!(table.get(mine).map(|object| object.0.read()), Some(6));
         assert_eq!(table.get(theirs).map(|object| object.0.read()), Some(5));
-        let more = table.insert_random(1..=2, Object::new(7));
+        let more = table.insert_lowest(1..=2, Object::new(7));
         assert_eq!(more.err(), Some(ENOSPC));
     });
 }

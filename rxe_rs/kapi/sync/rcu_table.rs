@@ -5,8 +5,7 @@
 
 use crate::{
     alloc::gfp_atomic_account,
-    bindings,
-    rand, //
+    bindings, //
 };
 use core::{
     marker::PhantomData,
@@ -21,9 +20,6 @@ use kernel::{
     },
     types::Opaque, //
 };
-
-/// Random indices tried before the range is searched in order.
-const RANDOM_TRIES: u32 = 16;
 
 /// An entry of the table: the reference to the object and what freeing it later needs.
 #[repr(C)]
@@ -67,45 +63,6 @@ impl<T: Send + Sync + 'static> RcuTable<T> {
             xa <- Opaque::ffi_init(|xa| unsafe { bindings::rxe_rs_table_init(xa) }),
             _slots: PhantomData,
         })
-    }
-
-    /// Stores `value` at a random free index of `range` and returns the index.
-    ///
-    /// # Context
-    ///
-    /// Any context.
-    ///
-    /// # Errors
-    ///
-    /// `ENOSPC` if the range is full, `EINVAL` if it is empty, `ENOMEM`.
-    pub fn insert_random(&self, range: RangeInclusive<u32>, value: Arc<T>) -> Result<u32> {
-        let (first, last) = (*range.start(), *range.end());
-        if first > last {
-            return Err(EINVAL);
-        }
-        let slot = Self::slot(value)?;
-        let span = u64::from(last - first) + 1;
-        let mut index = first;
-        for _ in 0..RANDOM_TRIES {
-            // Below `span`, so the sum is at most `last`.
-            let offset = (u64::from(rand::random_u32()) * span) >> 32;
-            index = first.wrapping_add(offset as u32);
-            match self.insert_raw(index, slot) {
-                err if err == EBUSY.to_errno() => {}
-                err => return self.stored(err, slot).map(|()| index),
-            }
-        }
-        let start = index;
-        loop {
-            index = if index == last { first } else { index + 1 };
-            match self.insert_raw(index, slot) {
-                err if err == EBUSY.to_errno() => {}
-                err => return self.stored(err, slot).map(|()| index),
-            }
-            if index == start {
-                return self.stored(ENOSPC.to_errno(), slot).map(|()| index);
-            }
-        }
     }
 
     /// Stores `value` at the lowest free index of `range` and returns the index: entries that lie
