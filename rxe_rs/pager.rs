@@ -20,15 +20,6 @@ use crate::{
     rx::DEMUX, //
 };
 use kernel::{
-    list::{
-        impl_list_arc_safe,
-        impl_list_item,
-        AtomicTracker,
-        List,
-        ListArc,
-        ListLinks,
-        TryNewListArc, //
-    },
     prelude::*,
     rbtree::{
         RBTree,
@@ -105,15 +96,15 @@ impl Queues {
 /// The page faults of an address space.
 struct MmFaults {
     running: u32,
-    /// Page faults that wait for others to end, in FIFO order.
-    waiting: List<PageIn>,
+    /// Page faults that wait for others to end, by their sequence numbers.
+    waiting: RBTree<u64, Arc<PageIn>>,
 }
 
 impl MmFaults {
     fn new() -> Self {
         Self {
             running: 0,
-            waiting: List::new(),
+            waiting: RBTree::new(),
         }
     }
 }
@@ -131,6 +122,8 @@ type Node = RBTreeNodeReservation<MmId, MmFaults>;
 
 struct State {
     running: u32,
+    /// Sequence number of the next page fault that has to wait: they are in FIFO order.
+    next_sequence: u64,
     /// Address spaces with page faults that run or wait.
     mms: RBTree<MmId, MmFaults>,
     shared: MmFaults,
@@ -174,6 +167,31 @@ impl State {
     }
 }
 
+impl State {
+    /// Takes a page fault that waits out of the queue; nothing if it does not wait.
+    fn dequeue(&mut self, item: &PageIn, sequence: u64) -> Option<FaultRequest> {
+        let mut request = item.request.lock();
+        let waiting = &mut self.faults_of(request.account).waiting;
+        let node = waiting.remove_node(&sequence)?;
+        request.wait_node = Some(node.into_reservation());
+        request.sequence = None;
+        request.fault.take()
+    }
+
+    /// Takes the page fault that has waited longest out of the queue, to run it.
+    fn take_first(&mut self, account: Account) -> Option<Arc<PageIn>> {
+        let waiting = &mut self.faults_of(account).waiting;
+        let (sequence, item) = waiting.iter().next()?;
+        let (sequence, item) = (*sequence, item.clone());
+        let node = waiting.remove_node(&sequence)?;
+        let mut request = item.request.lock();
+        request.wait_node = Some(node.into_reservation());
+        request.sequence = None;
+        drop(request);
+        Some(item)
+    }
+}
+
 /// Runs page faults, shared among address spaces.
 #[pin_data]
 pub(crate) struct Pager {
@@ -186,6 +204,7 @@ impl Pager {
     pub(crate) fn new() -> impl PinInit<Self> {
         let state = State {
             running: 0,
+            next_sequence: 0,
             mms: RBTree::new(),
             shared: MmFaults::new(),
         };
@@ -212,8 +231,18 @@ impl Pager {
         };
         if state.try_start(account) {
             let _ = queues.faults.enqueue(item);
-        } else if let Ok(item) = ListArc::try_from_arc(item) {
-            state.faults_of(account).waiting.push_back(item);
+            return;
+        }
+        let sequence = state.next_sequence;
+        state.next_sequence = sequence.wrapping_add(1);
+        let wait_node = {
+            let mut request = item.request.lock();
+            request.sequence = Some(sequence);
+            request.wait_node.take()
+        };
+        if let Some(wait_node) = wait_node {
+            let waiting = &mut state.faults_of(account).waiting;
+            let _ = waiting.insert(wait_node.into_node(sequence, item));
         }
     }
 
@@ -225,26 +254,14 @@ impl Pager {
     /// Process context; may sleep.
     pub(crate) fn end(&self, item: &Arc<PageIn>) {
         item.unbind();
-        let dequeued = {
+        // Found by its number: a process may have very many that wait. The fault may be the last
+        // reference to memory, which must not be dropped under a lock.
+        let fault = {
             let mut state = self.state.lock();
-            let account = item.request.lock().account;
-            let mut cursor = state.faults_of(account).waiting.cursor_front();
-            loop {
-                match cursor.peek_next() {
-                    None => break None,
-                    Some(next) if core::ptr::eq(&*next.arc(), &**item) => {
-                        break Some(next.remove());
-                    }
-                    Some(_) => {}
-                }
-                cursor.move_next();
-            }
+            let sequence = item.request.lock().sequence;
+            sequence.and_then(|sequence| state.dequeue(item, sequence))
         };
-        if dequeued.is_some() {
-            // This may drop the last reference to memory, which must not happen under a lock.
-            let fault = item.request.lock().fault.take();
-            drop(fault);
-        }
+        drop(fault);
     }
 
     /// Returns a permit to fault in memory of `id` outside of a queue pair's page fault, if the
@@ -278,8 +295,8 @@ impl Pager {
             if state.faults_of(account).waiting.is_empty() || !state.try_start(account) {
                 break;
             }
-            if let Some(next) = state.faults_of(account).waiting.pop_front() {
-                let _ = queues.faults.enqueue(next.into_arc());
+            if let Some(next) = state.take_first(account) {
+                let _ = queues.faults.enqueue(next);
             }
         }
         // Page faults wait only while another one runs.
@@ -328,10 +345,6 @@ pub(crate) struct PageIn {
     owner: SpinLockBh<Option<Arc<QpCtx>>>,
     #[pin]
     work: Work<PageIn>,
-    #[pin]
-    links: ListLinks,
-    #[pin]
-    tracker: AtomicTracker,
 }
 
 struct Request {
@@ -340,16 +353,15 @@ struct Request {
     account: Account,
     /// Used to create the account of the address space, if it has none.
     node: Option<Node>,
+    /// Its sequence number while it waits for others, and else its node in their tree.
+    sequence: Option<u64>,
+    wait_node: Option<WaitNode>,
 }
+
+type WaitNode = RBTreeNodeReservation<u64, Arc<PageIn>>;
 
 impl_has_work! {
     impl HasWork<Self> for PageIn { self.work }
-}
-impl_list_arc_safe! {
-    impl ListArcSafe<0> for PageIn { tracked_by tracker: AtomicTracker; }
-}
-impl_list_item! {
-    impl ListItem<0> for PageIn { using ListLinks { self.links }; }
 }
 
 impl PageIn {
@@ -363,14 +375,14 @@ impl PageIn {
             fault: None,
             account: Account::Shared,
             node: Some(Node::new(GFP_KERNEL_ACCOUNT)?),
+            sequence: None,
+            wait_node: Some(WaitNode::new(GFP_KERNEL_ACCOUNT)?),
         };
         Arc::pin_init(
             pin_init!(Self {
                 request <- new_spinlock_bh!(request, "PageIn::request"),
                 owner <- new_spinlock_bh!(None, "PageIn::owner"),
                 work <- new_work!("PageIn::work"),
-                links <- ListLinks::new(),
-                tracker <- AtomicTracker::new(),
             }),
             GFP_KERNEL_ACCOUNT,
         )
