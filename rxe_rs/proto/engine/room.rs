@@ -10,7 +10,10 @@
 //!
 //! What is under way already cannot wait: requests in flight of several queue pairs, messages that
 //! have taken a receive request, and requests that are flushed. For these the ring has [`spare`]
-//! elements beyond what the process has been granted.
+//! elements beyond what the process has been granted. A queue pair counts only its own requests in
+//! flight. So several that have one completion queue may each take the same room while it is
+//! crowded, and if their requests are then more than the spare elements, it overflows: to count
+//! what all of them have in flight, each request would have to change the memory that they share.
 
 use crate::time::Instant;
 
