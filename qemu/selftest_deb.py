@@ -354,6 +354,7 @@ esac""")
         self.program("rxectl", """
 [ -e "$3" ] || { echo "error: there is no RDMA device $3 here" >&2; exit 2; }
 [ "$5" != 0x0666 ] || { echo "error: refused" >&2; exit 2; }
+[ "$2" = del ] || ! grep -v "^$4 " "$3/pkey_table" | grep -q " $5$" || { echo "error: another entry holds $5" >&2; exit 2; }
 sed -i "/^$4 /d" "$3/pkey_table"
 [ "$2" != set ] || echo "$4 $5" >>"$3/pkey_table" """)
 
@@ -412,6 +413,21 @@ exit $status
                 self.assertEqual((status, self.table()), (1, ([], set())), said)
                 self.assertIn("error: ", said)
                 self.assertRegex(said, r"rxe-link: cannot set the P_Keys of (rxe0|rocep1s0), so that eth0 gets no link\n\Z")
+
+    def test_both_memberships_of_a_partition(self):
+        keys = ("0 0x7fff", "1 0x8005", "2 0x0005", "3 0xffff")
+        (self.root / "etc/rxe_rs/eth0.conf").write_text("name rxe0\n" + "".join(f"pkey {key}\n" for key in keys))
+        for calls in range(1, 16):
+            with self.subTest(calls):
+                self.assertEqual(self.rxe_link("up", calls), (0, ""))
+                self.assertEqual(self.table()[1], set(keys))
+                self.assertEqual(self.rxe_link("down", 1000), (0, ""))
+
+    def test_the_same_key_in_two_entries(self):
+        (self.root / "etc/rxe_rs/eth0.conf").write_text("name rxe0\npkey 1 0x8005\npkey 2 0x8005\n")
+        status, said = self.rxe_link("up", 1000)
+        self.assertEqual((status, self.table()), (1, ([], set())), said)
+        self.assertIn("another entry holds 0x8005", said)
 
     def test_no_module(self):
         """The kernel of Debian 13 without backports has none, and there is no package for it."""

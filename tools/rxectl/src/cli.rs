@@ -103,7 +103,7 @@ pub enum Pkey {
         /// Entry of the table, 0 to 127.
         #[arg(value_name = "INDEX", required_unless_present = "key")]
         index: Option<u16>,
-        /// Clear the entry with this P_Key (the lower 15 bits are compared).
+        /// Clear the entry that holds this P_Key; all 16 bits, the membership too, are compared.
         #[arg(long, value_name = "KEY", conflicts_with = "index", value_parser = number16)]
         key: Option<u16>,
     },

@@ -109,12 +109,10 @@ fn table(host: &Host, device: &Device) -> Result<Vec<PkeyEntry>> {
     }
 }
 
-/// Returns the entry of the same partition (the lower 15 bits).
-fn same_partition(entries: &[PkeyEntry], key: u16) -> Option<PkeyEntry> {
-    let mut found = entries.iter();
-    found
-        .find(|entry| entry.pkey & !FULL == key & !FULL)
-        .copied()
+/// Returns the entry that holds `key`. The membership is part of the key: a port may be a full and
+/// a limited member of a partition at once.
+fn holding(entries: &[PkeyEntry], key: u16) -> Option<PkeyEntry> {
+    entries.iter().find(|entry| entry.pkey == key).copied()
 }
 
 fn exists_already(device: &Device, entry: PkeyEntry) -> Error {
@@ -122,7 +120,7 @@ fn exists_already(device: &Device, entry: PkeyEntry) -> Error {
     let word = shell::word(name);
     Error::new(
         format!(
-            "entry {index} of {name} holds this partition already, as {:#06x}",
+            "entry {index} of {name} holds {:#06x} already",
             entry.pkey
         ),
         format!("change that one: rxectl pkey set {word} {index} KEY; or empty it first: rxectl pkey del {word} {index}"),
@@ -152,7 +150,7 @@ fn explain(device: &Device, index: u16, key: u16, capacity: usize, error: &io::E
             format!("set it to another key: rxectl pkey set {word} {index} KEY; or add that one first: rxectl pkey add {word} KEY"),
         ),
         Some(EEXIST) => Error::new(
-            format!("another entry of {name} holds the partition of {key:#06x} already"),
+            format!("another entry of {name} holds {key:#06x} already"),
             format!("find it and change it: rxectl pkey list {word}"),
         ),
         Some(EINVAL) => Error::new(
@@ -187,7 +185,7 @@ fn write(host: &Host, device: &Device, index: u16, key: u16, out: &mut Out<'_>) 
             &io::Error::from_raw_os_error(EINVAL),
         ));
     }
-    if let Some(entry) = same_partition(&before, key).filter(|entry| entry.index != index) {
+    if let Some(entry) = holding(&before, key).filter(|entry| entry.index != index) {
         return Err(exists_already(device, entry));
     }
     host.write(
@@ -246,7 +244,7 @@ fn explain_addition(
 /// Adds a key. The driver chooses the entry, because another process may add one at the same time.
 fn add(host: &Host, device: &Device, key: u16, out: &mut Out<'_>) -> Result<()> {
     let before = table(host, device)?;
-    if let Some(entry) = same_partition(&before, key) {
+    if let Some(entry) = holding(&before, key) {
         return Err(exists_already(device, entry));
     }
     host.write(
@@ -257,10 +255,7 @@ fn add(host: &Host, device: &Device, key: u16, out: &mut Out<'_>) -> Result<()> 
     let entries = table(host, device)?;
     let change = Change {
         device: &device.name,
-        index: entries
-            .iter()
-            .find(|entry| entry.pkey == key)
-            .map(|entry| entry.index),
+        index: holding(&entries, key).map(|entry| entry.index),
         pkey: Some(format!("{key:#06x}")),
         was: None,
     };
@@ -325,7 +320,7 @@ pub fn run(host: &Host, command: &Pkey, out: &mut Out<'_>) -> Result<()> {
             let entries = table(host, &device)?;
             let entry = match (index, key) {
                 (Some(index), _) => entries.iter().find(|entry| entry.index == *index).copied(),
-                (None, Some(key)) => same_partition(&entries, *key),
+                (None, Some(key)) => holding(&entries, *key),
                 (None, None) => None,
             };
             let Some(entry) = entry else {
@@ -351,9 +346,11 @@ mod tests {
         let entries = parse_table("0 0xffff\n3 0x8001\nrubbish\n4 17\n\n127 0x0002\n");
         let got: Vec<(u16, u16)> = entries.iter().map(|e| (e.index, e.pkey)).collect();
         assert_eq!(got, [(0, 0xffff), (3, 0x8001), (127, 2)]);
-        assert_eq!(same_partition(&entries, 0x0001).unwrap().index, 3);
-        assert_eq!(same_partition(&entries, 0x7fff).unwrap().index, 0);
-        assert!(same_partition(&entries, 0x8003).is_none());
+        assert_eq!(holding(&entries, 0x8001).unwrap().index, 3);
+        assert_eq!(holding(&entries, 0xffff).unwrap().index, 0);
+        // The other memberships of these partitions.
+        assert!(holding(&entries, 0x0001).is_none());
+        assert!(holding(&entries, 0x7fff).is_none());
     }
 
     #[test]
@@ -364,10 +361,16 @@ mod tests {
         };
         let last = ["entry 4", "last valid", "pkey set rxe0 4", "pkey add rxe0"];
         let full = ["all 128 entries of rxe0", "pkey del rxe0"];
+        let twice = ["another entry of rxe0 holds 0x8001", "pkey list rxe0"];
         let container = ["/sys is read-only", "nsenter -t PID -n unshare -m"];
-        for (number, parts) in [(EBUSY, &last[..]), (ENOSPC, &full), (EROFS, &container)] {
+        for (number, key, parts) in [
+            (EBUSY, 0, &last[..]),
+            (ENOSPC, 0x8001, &full),
+            (EEXIST, 0x8001, &twice),
+            (EROFS, 0x8001, &container),
+        ] {
             let error = io::Error::from_raw_os_error(number);
-            let said = format!("{:?}", explain(&device, 4, 0, 128, &error));
+            let said = format!("{:?}", explain(&device, 4, key, 128, &error));
             for part in parts {
                 assert!(said.contains(part), "{part} is missing: {said}");
             }

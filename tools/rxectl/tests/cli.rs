@@ -185,18 +185,40 @@ fn pkey_edits() {
         (&Value::Null, Some("0x8001"))
     );
     reset();
-    machine.good(&["pkey", "del", "rxe0", "--key", "0x0001"]);
+    machine.good(&["pkey", "del", "rxe0", "--key", "0x8001"]);
     assert_eq!(written(), "2 0x0000\n");
     reset();
 
+    // A full and a limited member of one partition.
+    machine.good(&["pkey", "add", "rxe0", "0x0001"]);
+    assert_eq!(written(), "add 0x0001\n");
+    reset();
+    machine.good(&["pkey", "set", "rxe0", "5", "0x7fff"]);
+    assert_eq!(written(), "5 0x7fff\n");
+    machine.put(table, "0 0xffff\n2 0x8001\n7 0x0001\n");
+    for (key, index) in [("0x8001", 2), ("0x0001", 7)] {
+        machine.good(&["pkey", "del", "rxe0", "--key", key]);
+        assert_eq!(written(), format!("{index} 0x0000\n"));
+        machine.put(table, "0 0xffff\n2 0x8001\n7 0x0001\n");
+    }
+    // What an entry holds already can be stored in it.
+    machine.good(&["pkey", "set", "rxe0", "7", "0x0001"]);
+    assert_eq!(written(), "7 0x0001\n");
+    reset();
+
     for (arguments, says) in [
-        (&["add", "rxe0", "0x0001"][..], "entry 2"),
-        (&["set", "rxe0", "5", "0x7fff"], "entry 0"),
+        (
+            &["add", "rxe0", "0x8001"][..],
+            "entry 2 of rxe0 holds 0x8001 already",
+        ),
+        (&["add", "rxe0", "1", "--full"], "entry 2"),
+        (&["set", "rxe0", "5", "0xffff"], "entry 0"),
         (&["set", "rxe0", "128", "0x8007"], "0 to 127"),
         (&["add", "rxe0", "0x8000"], "lower 15 bits"),
         (&["add", "rxe0", "0"], "lower 15 bits"),
         (&["del", "rxe0", "9"], "pkey list"),
         (&["del", "rxe0", "--key", "0x8009"], "pkey list"),
+        (&["del", "rxe0", "--key", "0x0001"], "pkey list"),
     ] {
         let said = machine.bad(&[&["pkey"], arguments].concat());
         assert!(said.contains(says), "{arguments:?}: {said}");

@@ -709,7 +709,7 @@ fn remedies_quote_names() {
         assert!(fixes.contains(&command), "{command}: {fixes}");
     }
     machine.device("x y", "eth0");
-    let said = machine.bad(&["pkey", "add", "x y", "0x0001"]);
+    let said = machine.bad(&["pkey", "add", "x y", "0x8001"]);
     assert!(said.contains("rxectl pkey set 'x y' 2 KEY"), "{said}");
     assert!(said.contains("rxectl pkey del 'x y' 2"), "{said}");
     let said = machine.bad(&["pkey", "del", "x y", "9"]);
