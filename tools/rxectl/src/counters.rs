@@ -110,7 +110,7 @@ fn advice(name: &str) -> &'static str {
             "damaged memory: dmesg says which page; or memory that no kernel code may read"
         }
         "page_fault_dropped" => {
-            "page faults took too long: let programs prefetch or touch on-demand paging memory before"
+            "page faults took too long: touch on-demand paging memory before, or prefetch it with rdma-core 59 or newer"
         }
         GUARD => "a local process without CAP_NET_RAW sends to UDP port 4791: dmesg says which",
         "send_err" => {

@@ -512,7 +512,8 @@ pub const ENTRIES: &[Entry] = &[
              arrive.",
             "Memory with on-demand paging is swapped out, or on a slow file system (FUSE, NFS), or \
              userfaultfd handles its page faults.",
-            "Memory is received into for the first time: touch or prefetch it before.",
+            "Memory is received into for the first time: touch it before, or prefetch it with \
+             rdma-core 59 or newer.",
             "The host has no memory left for packets that wait.",
         ],
         look: &[

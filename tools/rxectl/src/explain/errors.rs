@@ -444,6 +444,9 @@ pub const ENTRIES: &[Entry] = &[
         reported: true,
         what: "The device does not support what was requested.",
         causes: &[
+            "ibv_rereg_mr, ibv_reg_dmabuf_mr, and ibv_advise_mr before rdma-core 59: librxe has no \
+             such call. The driver has it, for programs that call the kernel themselves; \
+             rxe_rs_mr_add_dmabuf of librxe_rs adds a DMA buffer to a region.",
             "ibv_create_qp: XRC, create_flags, an indirection table, or RAW_PACKET on a network \
              device without Ethernet frames.",
             "ibv_create_cq: flags, such as timestamps.",
