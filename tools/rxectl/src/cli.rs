@@ -51,8 +51,8 @@ pub enum Command {
     Doctor(Doctor),
     /// Print the RoCE v2 packets of a capture, one per line, with the result of the ICRC check.
     Decode(Decode),
-    /// Explain a completion status, a counter, an error of a call or an asynchronous event: what
-    /// happened, likely causes, what to look at.
+    /// Explain a completion status, a counter, an error of a call, an asynchronous event or an
+    /// event of the RDMA CM: what happened, likely causes, what to look at.
     Explain(Explain),
     /// Write the manual pages and shell completions.
     #[command(hide = true)]

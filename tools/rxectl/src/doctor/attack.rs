@@ -15,7 +15,7 @@ const WATCH: Duration = Duration::from_millis(500);
 /// Remedy for packets from hosts that are not the peer.
 const FIX: &str = "tcpdump -n -i any udp port 4791 shows the packets: if they carry a peer's address but do \
     not come from it, have the network drop forged source addresses (BCP 38), or protect the traffic between \
-    the two hosts by IPsec; what an attacker would have to guess is in SECURITY.md";
+    the two hosts by IPsec; what an attacker would have to guess is in SECURITY.md of the source";
 
 /// Remedy for packets that arrived without the protection of IPsec.
 const FIX_PLAIN: &str = "tcpdump -n -i any udp port 4791 shows their addresses: if they are a peer's, the two hosts \

@@ -127,6 +127,7 @@ pub const ENTRIES: &[Entry] = &[
         causes: &[
             "The queueing discipline of the network device was full.",
             "A firewall rule of this host drops or rejects outgoing packets.",
+            "There is no route to the destination.",
             "IPsec: a policy requires ESP, and there is no key for the peer yet.",
             "The packet is too long for the path (counted as tx_too_long as well).",
             "The P_Key of the queue pair was removed from the table.",
@@ -594,7 +595,7 @@ pub const ENTRIES: &[Entry] = &[
             "A peer that uses reserved bits for something else. The connection works.",
             "A packet that was forged with a correct PSN: very unlikely.",
         ],
-        look: &[DOCTOR, RATE, CAPTURE, DECODE],
+        look: &[RATE, CAPTURE, DECODE],
     },
     Entry {
         name: "msn_resync",
@@ -607,7 +608,7 @@ pub const ENTRIES: &[Entry] = &[
             "A peer that counts messages differently. The connection works.",
             "An acknowledgement that was forged with a correct PSN: very unlikely.",
         ],
-        look: &[DOCTOR, RATE],
+        look: &[RATE],
     },
     Entry {
         name: "implausible_psn",
@@ -655,7 +656,7 @@ pub const ENTRIES: &[Entry] = &[
         reported: true,
         what: "How often a queue pair stopped using segmentation offload (GSO). Of its buffers \
                only the first packet of each had arrived, or none. It sends single packets for a \
-               minute, and twice as long each further time.",
+               minute, and twice as long each further time, up to 64 minutes.",
         causes: &[
             "A network device that segments does not increment the IPv4 identification, so the \
              ICRC of the following packets is wrong.",
