@@ -54,20 +54,27 @@ impl Shared {
     /// Ethernets: that of `eth0`, and for several machines that of `eth1`.
     pub fn new(machine: &Path, folder: &Path, nodes: u8, memory: u64) -> Result<Self> {
         let bytes = memory.saturating_mul(1 << 20);
-        let places = [
-            PathBuf::from("/dev/shm"),
-            std::env::temp_dir(),
-            "/tmp".into(),
-            "/var/tmp".into(),
-        ];
+        // $TMPDIR may be one of the others.
+        let mut places = vec![PathBuf::from("/dev/shm"), std::env::temp_dir()];
+        for place in ["/tmp", "/var/tmp"].map(PathBuf::from) {
+            if !places.contains(&place) {
+                places.push(place);
+            }
+        }
         let made = places
             .iter()
             .filter(|place| is_plain(place) && has_room(place, bytes))
             .find_map(|place| TempDir::with_prefix_in("rxe-ci-", place).ok());
         let made = made.ok_or_else(|| {
+            let shown: Vec<_> = places.iter().map(|place| place.to_string_lossy()).collect();
             Error::new(
-                format!("neither /dev/shm nor /tmp has room for {memory} MiB, the memory of the machines"),
-                "free some, make /dev/shm larger (docker run --shm-size), or see --memory",
+                format!(
+                    "none of the folders {} has room for {memory} MiB, the memory of the machines, \
+                     in a file system that is mounted without noexec",
+                    shown.join(", ")
+                ),
+                "free some space, make /dev/shm larger (docker run --shm-size), set TMPDIR to a folder \
+                 that has the space, or see --memory",
             )
         })?;
         let link = |name: &str, target: &Path| {
@@ -241,7 +248,9 @@ mod tests {
     fn memory_that_no_file_system_has_room_for() {
         let here = Path::new("/");
         let text = Shared::new(here, here, 1, u64::MAX >> 20).unwrap_err();
-        assert!(text.to_string().contains("--memory"), "{text}");
+        for part in ["/dev/shm, ", "/var/tmp", "noexec", "TMPDIR", "--memory"] {
+            assert!(text.to_string().contains(part), "{part}: {text}");
+        }
     }
 
     #[test]
