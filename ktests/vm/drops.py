@@ -19,7 +19,7 @@ from lib.counters import is_drop
 from lib.drops import ACKNOWLEDGE, RC_SEND_ONLY, UC_SEND_ONLY, UD_SEND_ONLY, Target, bth, packet
 from lib.ends import End, in_thread, pair, pattern, soon
 from lib.forging import PATIENT, UC, Requester, Responder
-from lib.frames import PORT
+from lib.frames import PORT, within
 
 DEFAULTS = dict(driver="rxe_rs", reason="counts the drop reasons of rxe_rs")
 OTHER_ADDRESS = "10.77.0.9"
@@ -51,6 +51,28 @@ def test_lengths(names):
     target.expect("rx_bad_length", packet(RC_SEND_ONLY, qpn, b"", pad=3), packet(RC_SEND_ONLY, qpn, b"abcde", pad=1))
     # Payload in packets that have none.
     target.expect("rx_bad_length", packet(ACKNOWLEDGE, qpn, b"\x1f\0\0\1abcd"), packet(0x81, qpn, b"\0" * 12))
+    works(a, b)
+
+
+def test_bad_datagrams(names):
+    """Datagrams that are no valid ones of UDP, and those with IP options, are dropped and counted as UDP counts them."""
+    def errors():
+        out = subprocess.run(["ip", "netns", "exec", "b", "cat", "/proc/net/snmp"], check=True, stdout=subprocess.PIPE, text=True).stdout
+        head, values = (line.split()[1:] for line in out.splitlines() if line.startswith("Udp:"))
+        return int(dict(zip(head, values))["InErrors"])
+
+    target = target_of(names)
+    a, b = pair(target.names)
+    body = target.intact(packet(RC_SEND_ONLY, b.qp.qp_num, pattern(100)))
+    raw = within("a", lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_UDP))
+    before, lengths = errors(), (0, 7, 9 + len(body), 65535)
+    for length in lengths:
+        raw.sendto(struct.pack(">HHHH", 5000, PORT, length, 0) + body, target.to)
+    soon(lambda: errors() == before + len(lengths))
+    # Four bytes that do nothing.
+    target.socket.setsockopt(socket.IPPROTO_IP, 4, b"\1\1\1\1")
+    target.socket.sendto(body, target.to)
+    soon(lambda: errors() == before + len(lengths) + 1)
     works(a, b)
 
 

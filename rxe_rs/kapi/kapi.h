@@ -114,7 +114,7 @@ void rxe_rs_unpin_range(void *addr, u64 len, bool dirty, u64 *done);
 /* Flags of rxe_rs_odp_chunk_fault(). */
 #define RXE_RS_ODP_FAULT 1	/* fault in pages that are not present */
 #define RXE_RS_ODP_WRITE 2	/* the pages will be written to */
-#define RXE_RS_ODP_AHEAD 4	/* no access needs them yet: fault in only what takes limited time */
+#define RXE_RS_ODP_AHEAD 4	/* not needed yet: fault in only what takes limited time */
 
 struct rxe_rs_odp_chunk;
 

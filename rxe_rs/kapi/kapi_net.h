@@ -163,7 +163,7 @@ bool rxe_rs_skb_is_copy(const struct sk_buff *skb, const struct net_device *dev,
 			struct net_device *base);
 u32 rxe_rs_skb_hold(struct sk_buff *skb);
 void rxe_rs_skb_consume(struct sk_buff *skb);
-void rxe_rs_skb_drop(struct sk_buff *skb);
+void rxe_rs_rx_discard(struct sk_buff *skb, int err);
 
 /* Flows (gso_tx.c). */
 struct rxe_rs_flow_spec {

@@ -550,8 +550,11 @@ int rxe_rs_rx_parse(struct sk_buff *skb, struct rxe_rs_rx *rx)
 	u32 step, hlen;
 	int err;
 
-	if (!skb->dev || !skb_frags_readable(skb) || rxe_rs_rx_copy_shared(skb) ||
-	    !pskb_may_pull(skb, sizeof(*uh)))
+	if (!skb->dev || !skb_frags_readable(skb))
+		return -EINVAL;
+	if (rxe_rs_rx_copy_shared(skb))
+		return -ENOMEM;
+	if (!pskb_may_pull(skb, sizeof(*uh)))
 		return -EINVAL;
 	rx->v4 = ip_hdr(skb)->version == 4;
 	hlen = rx->v4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
@@ -730,12 +733,26 @@ void rxe_rs_skb_consume(struct sk_buff *skb)
 }
 
 /**
- * rxe_rs_skb_drop() - free a buffer that is dropped
+ * rxe_rs_rx_discard() - free a buffer that rxe_rs_rx_parse() has refused
  * @skb: buffer
+ * @err: what that has returned
  *
- * Context: Any context that may take softirq locks.
+ * Which link it was for is not known. It is counted as UDP counts such datagrams, by UdpInErrors or
+ * Udp6InErrors, and by UdpMemErrors or Udp6MemErrors if there was no memory.
+ *
+ * Context: As rxe_rs_rx_parse().
  */
-void rxe_rs_skb_drop(struct sk_buff *skb)
+void rxe_rs_rx_discard(struct sk_buff *skb, int err)
 {
+	int field = err == -ENOMEM ? UDP_MIB_MEMERRORS : UDP_MIB_INERRORS;
+
+	if (skb->dev) {
+		struct net *net = dev_net_rcu(skb->dev);
+
+		if (ip_hdr(skb)->version == 4)
+			UDP_INC_STATS(net, field);
+		else
+			UDP6_INC_STATS(net, field);
+	}
 	kfree_skb(skb);
 }

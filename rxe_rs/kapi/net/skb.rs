@@ -52,8 +52,8 @@ pub struct RxSkb {
 }
 
 impl RxSkb {
-    /// Takes over a buffer; frees it and returns `None` if it is malformed: UDP length inconsistent
-    /// with the buffer, IP options, unreadable memory.
+    /// Takes over a buffer; frees and counts it (`UdpInErrors`, `UdpMemErrors`) and returns `None`
+    /// if it is malformed: UDP length inconsistent with the buffer, IP options, unreadable memory.
     ///
     /// # Safety
     ///
@@ -64,9 +64,10 @@ impl RxSkb {
         let skb = NonNull::new(skb)?;
         let mut rx = bindings::rxe_rs_rx::default();
         // SAFETY: By contract; `rx` is ours.
-        if unsafe { bindings::rxe_rs_rx_parse(skb.as_ptr(), &mut rx) } != 0 {
+        let err = unsafe { bindings::rxe_rs_rx_parse(skb.as_ptr(), &mut rx) };
+        if err != 0 {
             // SAFETY: By contract.
-            unsafe { bindings::rxe_rs_skb_drop(skb.as_ptr()) };
+            unsafe { bindings::rxe_rs_rx_discard(skb.as_ptr(), err) };
             return None;
         }
         // INVARIANT: Just parsed.
