@@ -738,21 +738,24 @@ void rxe_rs_skb_consume(struct sk_buff *skb)
  * @err: what that has returned
  *
  * Which link it was for is not known. It is counted as UDP counts such datagrams, by UdpInErrors or
- * Udp6InErrors, and by UdpMemErrors or Udp6MemErrors if there was no memory.
+ * Udp6InErrors, and also by UdpMemErrors or Udp6MemErrors if there was no memory.
  *
  * Context: As rxe_rs_rx_parse().
  */
 void rxe_rs_rx_discard(struct sk_buff *skb, int err)
 {
-	int field = err == -ENOMEM ? UDP_MIB_MEMERRORS : UDP_MIB_INERRORS;
-
 	if (skb->dev) {
 		struct net *net = dev_net_rcu(skb->dev);
+		bool v4 = ip_hdr(skb)->version == 4;
 
-		if (ip_hdr(skb)->version == 4)
-			UDP_INC_STATS(net, field);
+		if (v4)
+			UDP_INC_STATS(net, UDP_MIB_INERRORS);
 		else
-			UDP6_INC_STATS(net, field);
+			UDP6_INC_STATS(net, UDP_MIB_INERRORS);
+		if (err == -ENOMEM && v4)
+			UDP_INC_STATS(net, UDP_MIB_MEMERRORS);
+		else if (err == -ENOMEM)
+			UDP6_INC_STATS(net, UDP_MIB_MEMERRORS);
 	}
 	kfree_skb(skb);
 }

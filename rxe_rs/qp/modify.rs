@@ -365,8 +365,13 @@ impl QpCtx {
         if current == QpState::Sqe && next == QpState::Rts {
             // What was posted before it leaves SQE is flushed, not executed: the store has room for
             // a part of the ring only.
-            for _ in 0..self.cap.max_send_wr {
+            // What a process posts meanwhile must not keep this loop running.
+            let mut most = self.cap.max_send_wr;
+            while most > 0 {
+                let before = inner.sq.store.produced();
                 let left = inner.sq.fetch(self.kernel.as_deref(), u32::MAX);
+                let fetched = inner.sq.store.produced().wrapping_sub(before);
+                most = most.saturating_sub(fetched.max(1));
                 let (engine, mut backend, _) = inner.split(self, &mrs);
                 engine.flush_posted(&mut backend);
                 if !left {

@@ -85,6 +85,8 @@ pub(crate) struct Paging {
     deferred: KVec<Option<KBox<StoredPacket>>>,
     /// The first of them waits for room in the CQ, until then at least.
     pub(super) room_at: Option<Instant>,
+    /// They wait for nothing but the work item, which has passed on [`MAX_REPLAYED`] bytes.
+    more: bool,
     /// How many of them are responses to requests of this side.
     responses: u16,
     /// Bytes charged for them.
@@ -108,6 +110,7 @@ impl Paging {
             denied: None,
             deferred: KVec::new(),
             room_at: None,
+            more: false,
             responses: 0,
             bytes: 0,
             next_addr: 0,
@@ -210,7 +213,7 @@ impl Paging {
     pub(super) fn start_work(&mut self) -> bool {
         let waits = if self.faulting {
             // The page fault may last for ever, and be that of another operation.
-            self.room_at.is_some()
+            self.room_at.is_some() || self.more
         } else {
             // Without a page fault, the first deferred packet is a FLUSH that is not complete, or
             // has waited for room.
@@ -230,6 +233,7 @@ impl Paging {
     pub(super) fn drop_deferred(&mut self) {
         self.deferred = KVec::new();
         self.room_at = None;
+        self.more = false;
         self.responses = 0;
         self.bytes = 0;
     }
@@ -407,6 +411,7 @@ impl QpCtx {
             // occurs or not.
             inner.paging.fault = None;
             inner.paging.room_at = None;
+            inner.paging.more = false;
             inner.paging.denied = inner.paging.unresolved.take();
             self.replay_deferred(&rcu, &mut inner);
             self.unlock_and_notify(&rcu, inner, Origin::Event);
@@ -425,6 +430,7 @@ impl QpCtx {
         let mut bytes = 0usize;
         for slot in deferred.iter_mut() {
             if bytes >= MAX_REPLAYED {
+                inner.paging.more = true;
                 break;
             }
             let Some(item) = slot.take() else {
