@@ -534,7 +534,7 @@ def test_many(names):
 def test_cost_of_packets(names):
     """What a packet takes does not depend on the number of segments that its message is in."""
     # User Mode Linux maps each page on its own, and the host limits its mappings (vm.max_map_count).
-    count, size = 8 if host.is_uml() else 32, MAX * PAGE
+    count, size = 8 if host.is_uml() else 16, MAX * PAGE
     a, b = pair(names, size=PAGE, sges=count, timeout=20)
     target, _ = repeated_mapping(count * size, size)
     to = MR(a.pd, count * size, ACCESS, address=target)
@@ -543,13 +543,15 @@ def test_cost_of_packets(names):
     for n in range(1, MAX):
         add(b, many, base + n * PAGE, PAGE)
     took = {whole: [], many: []}
-    for mr in [whole, many] * 2:
+    # Other work of the host takes its time from some rounds, not from all.
+    for mr in [whole, many] * 6:
         begin = time.monotonic()
         b.post(e.IBV_WR_RDMA_WRITE, *[SGE(base, size, mr.lkey)] * count, remote=(target, to.rkey))
         b.complete(seconds=100)
         took[mr].append(time.monotonic() - begin)
     one, segmented = min(took[whole]), min(took[many])
     print(f"{count * size >> 20} MiB: {one * 1e3:.0f} ms from one segment, {segmented * 1e3:.0f} ms from {MAX} segments")
+    # Within 1.4 without the walk over all segments for each packet.
     assert segmented < 3 * one, took
 
 
